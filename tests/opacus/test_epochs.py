@@ -407,7 +407,9 @@ class TestRowsThatAreInTheDataSetSeveralTimes:
         assert repeated_rows([row, Lazy(), row]) == 2
 
     def test_in_a_list(self):
-        with pytest.raises(lo.RefusedTraining, match=r"a row is at least 3 times.*if they are copies"):
+        with pytest.raises(
+            lo.RefusedTraining, match=r"a row is at least 3 times.*if they are copies"
+        ):
             self.trained(PAIRS + [PAIRS[7]] * 2, False)
         assert self.trained(PAIRS, False).accountant.run().steps == 6
 

@@ -542,6 +542,48 @@ class TestBuffersWithoutNoise:
         assert training.epoch().accountant.get_epsilon(1e-5) > 0.0
 
 
+class TestKeptBatches:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_are_refused(self, mode):
+        training = Training(loader_of(), grad_sample_mode=mode)
+        kept = next(iter(training.loader))
+        with pytest.raises(lo.RefusedTraining, match="rows of an earlier batch were used again"):
+            training.epoch(loader=(kept for _ in training.loader))
+
+    def test_of_an_earlier_pass(self):
+        training = Training(loader_of())
+        kept = list(training.loader)
+        training.epoch(loader=kept)
+        with pytest.raises(lo.RefusedTraining, match="used again"):
+            training.epoch(loader=(kept[k] for k, _ in enumerate(training.loader)))
+
+    def test_of_all_examples_are_fine(self):
+        training = Training(loader_of(batch_size=120))
+        kept = next(iter(training.loader))
+        for _ in range(3):
+            training.epoch(loader=(kept for _ in training.loader))
+        assert training.accountant.run().steps == 3
+
+    def test_rows_in_the_same_memory_are_others(self):
+        """As with CUDA graphs, whose inputs stay where they are."""
+        training = Training(loader_of())
+        place = torch.empty(20, 4)
+        training.epoch(loader=((place.copy_(rows), labels) for rows, labels in training.loader))
+        assert training.accountant.run().steps == 6
+
+    def test_other_inputs_may_be_the_same(self):
+        lo.register()
+        training = Training(loader_of(), model=nn.Sequential(nn.Linear(4, 2)))
+        scale = torch.ones(20, 1)
+        inner = training.model._module
+        inner.forward = lambda rows, scale: inner[0](rows) * scale
+        for rows, labels in training.loader:
+            training.optimizer.zero_grad()
+            training.criterion(training.model(rows, scale), labels).backward()
+            training.optimizer.step()
+        assert training.accountant.run().steps == 6
+
+
 class TestGhostClipping:
     """Gradients that go through no call of a layer have no clip."""
 

@@ -30,7 +30,12 @@ from lastiterate.opacus.training_record import (
     run_of,
 )
 from lastiterate.opacus.watched_gradients import WatchedGradients
-from lastiterate.opacus.watched_loader import Batches, WatchedLoader, local_of_make_private
+from lastiterate.opacus.watched_loader import (
+    POISSON,
+    Batches,
+    WatchedLoader,
+    local_of_make_private,
+)
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import RELEASES, TrainingRun
 
@@ -277,6 +282,8 @@ class OpacusAccountant(IAccountant):
         step = optimizer_step.read_step(optimizer, clips)
         self._epoch_counter.count_step(optimizer, record, self._loader, gradients.rows())
         batches = record.batches
+        if batches is None or batches.kind == POISSON or batches.per_pass > 1:
+            gradients.refuse_kept_batches()
         if batches is not None:
             for reason in optimizer_step.step_deviations(optimizer, even=batches.even):
                 record.add_reason(reason)

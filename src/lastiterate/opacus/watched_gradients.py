@@ -32,8 +32,10 @@ from lastiterate.opacus.expected_state import digest_of
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.optimizer_step import is_ghost
 from lastiterate.run.loss import Loss
+from lastiterate.torch.bounded_linear import write_count
 
 _TOLERANCE = 1e-3  # relative to what is stated; single precision needs a hundredth of that
+_INPUTS = 256  # that are kept in mind before those that are gone are forgotten
 _BACKWARD_PASSES = 2  # of a batch, with ghost clipping
 _GHOST_BACKWARD = ("opacus.utils.fast_gradient_clipping_utils", "backward")
 TOO_LONG = (
@@ -62,6 +64,8 @@ class WatchedGradients:
         self.refusal: RefusedTraining | None = None  # the first, which a loop may have caught
         self._forward = None if model is None else _ForwardPasses(model)
         self._buffers = None if model is None else _SavedBuffers(model)
+        self._inputs = None if model is None else _Inputs(model)
+        self._kept = False
         self._rows = self._passes = 0
         if is_ghost(optimizer):
             self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._passed)
@@ -86,6 +90,15 @@ class WatchedGradients:
         """The clips of all physical batches since the last call, as the optimizer has them."""
         clips, self._clips = self._clips, []
         return clips
+
+    def refuse_kept_batches(self) -> None:
+        """Refuse rows that were those of an earlier batch, too."""
+        if self._kept:
+            self._refuse(
+                "rows of an earlier batch were used again, so their examples are in more steps "
+                "than the loader drew them for",
+                instead="train on each batch as the loader gives it",
+            )
 
     def refuse_changed_buffers(self) -> None:
         """Refuse a model of which more than its parameters was learned from the rows."""
@@ -195,6 +208,7 @@ class WatchedGradients:
             )
 
     def _refuse_several_forward_passes(self) -> None:
+        self._kept |= self._inputs is not None and self._inputs.are_those_of_earlier_batches()
         if self._forward is not None and (passes := self._forward.take()) > 1:
             self._refuse(
                 f"{passes} forward passes were made for one batch: Opacus adds up their gradients, "
@@ -311,6 +325,39 @@ class _ForwardPasses:
 
     def _end(self, *_: Any) -> None:
         self._depth -= bool(self._open and self._open.pop())
+
+
+class _Inputs:
+    """The tensors that a model was given, as long as they exist.
+
+    It holds no tensor, and gives its references to no copy.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._now: list[Any] = []
+        self._earlier: dict[int, Any] = {}
+        whole = getattr(model, "_module", model)
+        whole.register_forward_pre_hook(self._begin, with_kwargs=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_now": [], "_earlier": {}}
+
+    def are_those_of_earlier_batches(self) -> bool:
+        """Whether all of one batch are, unchanged; the next call is about the next batch."""
+        known = [self._earlier.get(id(ref())) == (ref, writes) for ref, writes in self._now]
+        self._earlier.update((id(ref()), (ref, writes)) for ref, writes in self._now)
+        self._now = []
+        if len(self._earlier) > _INPUTS:
+            alive = {key: kept for key, kept in self._earlier.items() if kept[0]() is not None}
+            self._earlier = alive
+        return bool(known) and all(known)
+
+    def _begin(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if not torch.is_grad_enabled():
+            return
+        values = (*given, *named.values())
+        tensors = [one for one in values if isinstance(one, torch.Tensor) and one.numel()]
+        self._now += [(weakref.ref(one), write_count(one)) for one in tensors]
 
 
 class _SavedBuffers:
