@@ -1,6 +1,7 @@
 """No option of any command, and no function, destroys a file that the library did not write."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -8,13 +9,15 @@ import pytest
 
 import lastiterate as li
 from lastiterate import _files, plot
+from lastiterate._files import with_an_end
 from lastiterate.audit import trials
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.features import QuadraticSketch
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.report import html
-from lastiterate.saved_model.file_writing import OURS
+from lastiterate.ledger.witness import Witness
+from lastiterate.saved_model.file_writing import OURS, sealed
 
 RUN = ["--examples", "1000", "--batch-size", "100", "--epochs", "2", "--clip-norm", "1",
        "--noise-multiplier", "5", "--step-size", "0.1"]  # fmt: skip
@@ -514,12 +517,36 @@ class TestMarksElsewhere:
             plot.save(plot.tradeoff(li.GaussianProfile(1.0)), path)
         assert path.read_bytes() == mine
 
-    def test_a_card_is_known_by_its_front_matter(self):
-        is_ours = OURS["README.md"]
-        front = b'---\nlibrary_name: "lastiterate"\npipeline_tag: "tabular-regression"\ntags:\n'
-        assert is_ours(front)
-        assert not is_ours(b"# My notes\n" + front)
-        assert not is_ours(b'---\nlibrary_name: "lastiterate"\n---\nmy own model')
+    def test_a_card_is_known_until_somebody_edits_it(self):
+        is_ours, card = OURS["README.md"], sealed(b"# A private model\n")
+        assert is_ours(card)
+        for edited in (b"", b"# A private model\n", card + b"More\n", card.replace(b"A", b"My")):
+            assert not is_ours(edited)
+
+
+class TestPipesAndDevices:
+    """They have no end that is sure to come, so nothing waits for one."""
+
+    @pytest.fixture(params=["pipe", "device"])
+    def endless(self, request, tmp_path):
+        path = tmp_path / "folder" / "certificate.json"
+        path.parent.mkdir()
+        os.mkfifo(path) if request.param == "pipe" else path.symlink_to("/dev/zero")
+        return path
+
+    def test_are_not_read(self, endless):
+        for read in (
+            lambda: li.verify(endless.parent),
+            lambda: li.Ledger(endless),
+            lambda: Witness(endless).head(),
+            lambda: with_an_end(endless),
+        ):
+            with pytest.raises((li.LastIterateError, OSError)):
+                read()
+
+    def test_are_read_where_they_are_named(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        assert with_an_end(tmp_path / "pipe", pipes=True) == tmp_path / "pipe"
 
 
 class TestRecordsOfAudits:

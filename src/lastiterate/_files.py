@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,14 @@ from lastiterate.errors import InvalidParameter
 
 IsOurs = Callable[[bytes], bool]
 _NOT_OURS = "which was not written by lastiterate and is never replaced"
+
+
+def with_an_end(path: Path, *, pipes: bool = False) -> Path:
+    """The path, to be read; `OSError` for devices, and pipes unless one was named to be read."""
+    mode = path.stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (stat.S_ISFIFO(mode) and not pipes):
+        raise OSError(f"{path} is no file that has an end: it is a pipe or a device")
+    return path
 
 
 def begins_with(start: bytes) -> IsOurs:

@@ -23,7 +23,11 @@ _CELL = (
 
 def is_page(content: bytes) -> bool:
     """Whether a file is a whole page of ours."""
-    return content.startswith(PAGE_START.encode()) and content.endswith(b"</html>\n")
+    try:
+        text = content.decode()
+    except ValueError:
+        return False
+    return text.startswith(PAGE_START) and text.endswith("</html>\n") and "\0" not in text
 
 
 def card(

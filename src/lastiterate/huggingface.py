@@ -25,9 +25,10 @@ except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.huggingface", extra="huggingface") from None
 
 from lastiterate._escape import as_markdown
+from lastiterate._files import with_an_end
 from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.report.yaml_text import yaml_text
-from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
+from lastiterate.saved_model.file_writing import CERTIFICATE, sealed, write_together
 from lastiterate.saved_model.load_model import folder_with, loaded
 from lastiterate.saved_model.model_file import SavedModel, digest
 from lastiterate.saved_model.save_model import REMEDY, empty_folder, saved_model_of
@@ -101,7 +102,7 @@ def save(
             HUB: as_tensors(tensors),
             CONFIG: json.dumps(config, indent=1) + "\n",
             CERTIFICATE: certificate,
-            CARD: _card(saved, certificate, name, license),
+            CARD: sealed(_card(saved, certificate, name, license).encode()),
         },
         allowed=overwrite,
         remedy=REMEDY,
@@ -141,7 +142,7 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
     lastiterate.errors.InvalidParameter: folder must be a folder that ...
     """
     where = folder_with(folder, (HUB, CONFIG, CERTIFICATE), _MUST_BE)
-    certificate = (where / CERTIFICATE).read_text(encoding="utf-8")
+    certificate = with_an_end(where / CERTIFICATE).read_text(encoding="utf-8")
     return loaded(hub_model(where), certificate, signed_by)
 
 

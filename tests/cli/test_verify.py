@@ -55,7 +55,8 @@ def tensors(named, texts=None):
         span = [len(data), len(data) + array.nbytes]
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": span}
         data += array.tobytes()
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + data
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 import lastiterate
 from lastiterate import _check
+from lastiterate._files import with_an_end
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
@@ -356,8 +357,9 @@ def _text(certificate: str | Path) -> str:
         return certificate
     try:
         path = Path(certificate or "no file")
-        path = path / "certificate.json" if path.is_dir() else path
-        return path.read_text(encoding="utf-8")
+        if path.is_dir():
+            return with_an_end(path / "certificate.json").read_text(encoding="utf-8")
+        return with_an_end(path, pipes=True).read_text(encoding="utf-8")
     except PermissionError:
         raise
     except (OSError, ValueError):

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lastiterate._files import with_an_end
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.file_lock import locked
 from lastiterate.ledger.journal_lines import (
@@ -45,7 +46,7 @@ class Journal:
 
     def entries(self) -> Sequence[Entry]:
         """All that are whole, the chain checked."""
-        with self._turn, self.path.open("rb") as file:
+        with self._turn, with_an_end(self.path).open("rb") as file:
             seen = None if self.witness is None else self.witness.head()
             self._take_up(file.fileno())
             if self.witness is not None:
@@ -114,6 +115,8 @@ class Journal:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
+    if path.exists():
+        with_an_end(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
     try:
         yield descriptor

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lastiterate._files import IsOurs
+from lastiterate._files import IsOurs, with_an_end
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.journal_lines import Entry, sync_folder
 from lastiterate.run.serialise import unambiguous_json
@@ -83,7 +83,7 @@ class Witness:
     def head(self) -> Head | None:
         """The head that the file names; None if there is no file."""
         try:
-            text = self.path.read_text(encoding="utf-8")
+            text = with_an_end(self.path).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         return Head.from_text(text, os.fspath(self.path))

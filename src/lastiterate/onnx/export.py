@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto
 
 from lastiterate import _check
 from lastiterate._files import refuse_replacing, write_whole
@@ -16,6 +18,7 @@ from lastiterate.saved_model.model_file import SavedModel, labels_in
 from lastiterate.saved_model.save_model import saved_model_of
 
 _KINDS = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
+_SEAL = "sha256 of the rest"
 _LABELS = {"b": TensorProto.BOOL, "i": TensorProto.INT64, "u": TensorProto.INT64}
 _LABELS |= {"f": TensorProto.DOUBLE, "U": TensorProto.STRING, "O": TensorProto.STRING}
 
@@ -35,7 +38,8 @@ def export(model: Any, path: str | Path, *, dtype: str = "float64") -> None:
         PublicBins, RandomFourierFeatures and QuadraticSketches.  A pipeline with a PrivateSchema
         or Scattering2D is refused: export the steps behind it, for rows as it gives them.
     path : str or Path
-        The file; one that is there is replaced if it is such a model, and refused if it is not.
+        The file; one that is there is replaced if it is such a model, unedited, and refused if
+        it is not.
     dtype : {"float64", "float32"}
         The type of the input.
 
@@ -65,14 +69,24 @@ def export(model: Any, path: str | Path, *, dtype: str = "float64") -> None:
     for step in saved.steps:
         rows = step_nodes(graph, step, rows)
     _publish(graph, saved, _outputs(graph, saved, rows))
-    texts = {"certificate": certificate}
-    exported = graph.model(kind, saved.encoder.width, texts)
+    exported = graph.model(kind, saved.encoder.width, {"certificate": certificate})
+    exported.metadata_props.add(key=_SEAL, value=_digest(exported))
     write_whole("path", Path(path), exported.SerializeToString(), is_exported)
 
 
 def is_exported(content: bytes) -> bool:
-    """Whether this is a model of ours: the name of its producer is at the very beginning."""
-    return b"\x12\x0blastiterate" in content[:64]
+    """Whether this is a model of ours that nobody has edited: its last property is its digest."""
+    model = ModelProto()
+    try:
+        model.ParseFromString(content)
+        seal = model.metadata_props.pop()
+    except (DecodeError, IndexError):
+        return False
+    return bool(seal.key == _SEAL and seal.value == _digest(model))
+
+
+def _digest(model: Any) -> str:
+    return sha256(model.SerializeToString(deterministic=True)).hexdigest()
 
 
 def _outputs(graph: Graph, saved: SavedModel, rows: str) -> str:

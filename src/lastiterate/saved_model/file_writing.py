@@ -1,9 +1,9 @@
 """The files of saved models: how ours are recognised, and written whole or not at all."""
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from lastiterate._files import IsOurs, is_record, refuse_replacing, write_files
@@ -13,10 +13,16 @@ from lastiterate.saved_model.safetensors_file import TensorFile, read_tensors
 MODEL, CERTIFICATE = "model.json", "certificate.json"
 _MOST_NAMES = 100  # that are tried
 _LEARNED = ("coef", "intercept", "center")
-_CARD = re.compile(
-    rb'---\n(license: [^\n]*\n)?library_name: "lastiterate"\n'
-    rb'pipeline_tag: "tabular-(classification|regression)"\ntags:\n'
-)
+_SEAL = "\n<!-- lastiterate wrote this file, sha256 {} of what is above -->\n"
+
+
+def sealed(text: bytes) -> bytes:
+    """The text with a last line by which it is recognised unless somebody has edited it."""
+    return text + _SEAL.format(sha256(text).hexdigest()).encode()
+
+
+def _unsealed(content: bytes) -> bytes:
+    return content[: -len(_SEAL.format("0" * 64))]
 
 
 def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
@@ -41,7 +47,7 @@ OURS: Mapping[str, IsOurs] = {
         lambda file: {"parameters"} <= set(file.tensors) <= {"parameters", *_LEARNED}
     ),
     "head.safetensors": _are_tensors(lambda file: "lastiterate" in file.texts),
-    "README.md": lambda content: _CARD.match(content) is not None,
+    "README.md": lambda content: content == sealed(_unsealed(content)),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+from lastiterate._files import with_an_end
 from lastiterate.certificate.verify import VerifiedCertificate, read, verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import map_of
@@ -66,7 +67,7 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
     must_be = "a folder that lastiterate.save or `lastiterate train` wrote"
     where = folder_with(folder, (MODEL, CERTIFICATE), must_be)
     saved = read_model(where / MODEL)
-    return loaded(saved, (where / CERTIFICATE).read_text(encoding="utf-8"), signed_by)
+    return loaded(saved, with_an_end(where / CERTIFICATE).read_text(encoding="utf-8"), signed_by)
 
 
 def folder_with(folder: str | Path, names: tuple[str, ...], must_be: str) -> Path:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
+from lastiterate._files import with_an_end
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, LastIterateError, OtherVersion
 from lastiterate.features.known_maps import FEATURE_MAPS, UnknownScale, encoded_maps
@@ -36,6 +37,7 @@ from lastiterate.train.predictions import linear_outputs
 
 FORMAT, PYTHON_FORMAT = "lastiterate model 2", "lastiterate model 3"
 MODELS = ("logistic", "svc", "ridge", "huber")
+_MOST_MEASURED = 10_000  # coefficients, whose covariance then takes 800 MB
 EXPECTED_FILE = "a model.json as `lastiterate train` or lastiterate.save wrote it"
 # The learned part; the rest describes how to use the model.
 _LEARNED = ("parameters", "coef", "intercept", "center", "center_bound")
@@ -97,6 +99,8 @@ class SavedModel:
         if stated is None:
             return None
         estimate, covariance = (stated[name] for name in MEASURED)
+        if not len(estimate) == self.parameters.size <= _MOST_MEASURED:
+            raise ValueError("not as many as there are coefficients, or too many for a matrix")
         shape = (len(estimate),) * 2
         found = np.full(shape, math.inf) if covariance is None else _numbers(covariance)
         return _numbers(estimate), found.reshape(shape)
@@ -215,7 +219,9 @@ def read_model(path: Path) -> SavedModel:
 def issuer_beside(path: Path) -> object:
     """The software that the certificate beside a file names; None if there is none to be read."""
     try:
-        return json.loads(path.with_name(CERTIFICATE).read_text(encoding="utf-8"))["software"]
+        return json.loads(with_an_end(path.with_name(CERTIFICATE)).read_text(encoding="utf-8"))[
+            "software"
+        ]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 

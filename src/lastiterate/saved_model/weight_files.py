@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate._files import is_record
+from lastiterate._files import is_record, with_an_end
 from lastiterate._html import is_page
 from lastiterate.certificate.fields import NAMES as FIELDS
 from lastiterate.certificate.statements import encoding_digest, model_digest, plain_text
@@ -111,7 +111,8 @@ def _may_be_weights(path: Path, folder: Path) -> bool:
         return path.suffix not in _METADATA_ENDINGS and not (
             parts[1] in ("refs", "logs") and _is(_REFERENCE.match, path)
         )
-    return path.name not in _NAMES and not _is(_is_ours, path)
+    known = is_page if path.suffix.lower() in (".html", ".htm") else _is_ours
+    return path.name not in _NAMES and not _is(known, path)
 
 
 def _is(known: Callable[[bytes], object], path: Path) -> bool:
@@ -128,7 +129,7 @@ def _is_ours(content: bytes) -> bool:
     """Whether it is a file of this package, or a public key, and no model."""
     if content[:1] == b"{":
         return any(known(content) for known in (is_schema, is_head, is_journal, _is_certificate))
-    return is_page(content) or _PUBLIC_KEY.fullmatch(content) is not None
+    return _PUBLIC_KEY.fullmatch(content) is not None
 
 
 def read_weights(path: Path) -> SavedModel | SavedHead:
@@ -205,9 +206,9 @@ def _wrong_model(saved: SavedModel, described: Mapping[str, Any]) -> list[str]:
 def hub_model(folder: Path) -> SavedModel:
     """The model in a folder for the Hub; raises if it was altered, or the files hold more."""
     try:
-        file = read_tensors((folder / HUB).read_bytes())
+        file = read_tensors(with_an_end(folder / HUB).read_bytes())
         tensors, metadata = file.tensors, file.texts
-        config = unambiguous_json((folder / CONFIG).read_text(encoding="utf-8"))
+        config = unambiguous_json(with_an_end(folder / CONFIG).read_text(encoding="utf-8"))
         layout = config["layout"]
         if layout != HUB_FORMAT and re.fullmatch(r"lastiterate hub \d+", layout):
             issuer = issuer_beside(folder / HUB)
@@ -308,7 +309,7 @@ class SavedHead:
     def read(cls, folder: Path) -> Self:
         """The head in a folder; raises if the file holds anything else."""
         try:
-            file = read_tensors((folder / HEAD).read_bytes())
+            file = read_tensors(with_an_end(folder / HEAD).read_bytes())
             tensors, settings = file.tensors, unambiguous_json(file.texts["lastiterate"])
             unknown = [*(file.texts.keys() - {"lastiterate"}), *(settings.keys() - set(_SETTINGS))]
             unknown += [*(tensors.keys() - {"weight", "bias", "center"})]

@@ -10,6 +10,7 @@ import torch
 from safetensors.numpy import save as as_tensors
 from torch import nn
 
+from lastiterate._files import with_an_end
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.verify import READ_ERRORS, read
 from lastiterate.certificate.verify import verify as verify_certificate
@@ -112,7 +113,7 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
     True
     """
     saved = SavedHead.read(Path(folder))
-    certificate = (Path(folder) / CERTIFICATE).read_text(encoding="utf-8")
+    certificate = with_an_end(Path(folder) / CERTIFICATE).read_text(encoding="utf-8")
     report = _verified(model, certificate, saved.reasons)
     numbers, layer = saved.numbers, saved.name if name is None else name
     outputs, width = numbers.weight.shape
