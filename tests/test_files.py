@@ -14,9 +14,9 @@ from lastiterate.audit import trials
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.features import QuadraticSketch
+from lastiterate.ledger.witness import Witness
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.report import html
-from lastiterate.ledger.witness import Witness
 from lastiterate.saved_model.file_writing import OURS, sealed
 
 RUN = ["--examples", "1000", "--batch-size", "100", "--epochs", "2", "--clip-norm", "1",
