@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import InvalidParameter
 
 IsOurs = Callable[[bytes], bool]
-_NOT_OURS = "which was not written by lastiterate and is never replaced"
+_NOT_OURS = "which was not written by lastiterate, or was edited since, and is never replaced"
+_SEAL = "\n{}lastiterate wrote what is above, of sha256 {}{}\n"
+_SEALED = re.compile(
+    rb"\n[^\n]{,5}lastiterate wrote what is above, of sha256 ([0-9a-f]{64})[^\n]{,4}\n\Z"
+)
 
 
 def with_an_end(path: Path, *, pipes: bool = False) -> Path:
@@ -26,6 +32,20 @@ def with_an_end(path: Path, *, pipes: bool = False) -> Path:
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (stat.S_ISFIFO(mode) and not pipes):
         raise OSError(f"{path} is no file that has an end: it is a pipe or a device")
     return path
+
+
+def sealed(content: bytes, *, comment: tuple[str, str] = ("<!-- ", " -->")) -> bytes:
+    """The content with a last line by which it is recognised until somebody edits it."""
+    before, after = comment
+    return content + _SEAL.format(before, sha256(content).hexdigest(), after).encode()
+
+
+def is_sealed(content: bytes) -> bool:
+    """Whether `sealed` gave this."""
+    found = _SEALED.search(content[-200:])
+    return found is not None and (
+        sha256(content[: -len(found[0])]).hexdigest().encode() == found[1]
+    )
 
 
 def begins_with(start: bytes) -> IsOurs:

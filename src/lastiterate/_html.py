@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from lastiterate._files import is_sealed
+
 PAGE_START = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -22,12 +24,8 @@ _CELL = (
 
 
 def is_page(content: bytes) -> bool:
-    """Whether a file is a whole page of ours."""
-    try:
-        text = content.decode()
-    except ValueError:
-        return False
-    return text.startswith(PAGE_START) and text.endswith("</html>\n") and "\0" not in text
+    """Whether a file is a whole page of ours, as it was written."""
+    return content.startswith(PAGE_START.encode()) and is_sealed(content)
 
 
 def card(

@@ -25,10 +25,10 @@ except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.huggingface", extra="huggingface") from None
 
 from lastiterate._escape import as_markdown
-from lastiterate._files import with_an_end
+from lastiterate._files import sealed, with_an_end
 from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.report.yaml_text import yaml_text
-from lastiterate.saved_model.file_writing import CERTIFICATE, sealed, write_together
+from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
 from lastiterate.saved_model.load_model import folder_with, loaded
 from lastiterate.saved_model.model_file import SavedModel, digest
 from lastiterate.saved_model.save_model import REMEDY, empty_folder, saved_model_of

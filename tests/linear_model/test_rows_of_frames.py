@@ -140,6 +140,16 @@ def test_complex_columns_are_refused():
         PrivateScaler().fit(pd.DataFrame({"a": WHOLE, "b": [1j, 2, 3, 4]}))
 
 
+def test_half_precision_in_frames_is_refused():
+    """polars makes it of all numbers of a column whose first one has it."""
+    pd = pytest.importorskip("pandas")
+    halves = np.array(WHOLE, np.float16)
+    frames = [pd.DataFrame({"a": halves}), pytest.importorskip("pyarrow").table({"a": halves})]
+    for frame in frames:
+        with pytest.raises(InvalidType, match=r"the column 'a' of X .*half precision"):
+            PrivateScaler().fit(frame)
+
+
 def test_sparse_columns_stay_sparse():
     pd = pytest.importorskip("pandas")
     dense = np.column_stack([WHOLE, [0.0, 1.0, 0.0, 0.0]])

@@ -259,6 +259,20 @@ class Longer(Dataset):
         return rows[index % len(rows)]
 
 
+class Chosen(Dataset):
+    """Rows by indices that it keeps, as in a bootstrap; of a data set, or of tensors."""
+
+    def __init__(self, rows, idx):
+        self.rows, self.idx = rows, idx
+
+    def __len__(self):
+        return len(self.idx)
+
+    def __getitem__(self, index):
+        row = self.rows[self.idx[index]]
+        return row if isinstance(row, tuple) else (row, 0)
+
+
 def part(begin, end, *, columns_first=False):
     rows, labels = (one[begin:end] for one in (COLUMNS if columns_first else ROWS).tensors)
     return TensorDataset(rows, labels)
@@ -297,6 +311,11 @@ REPEATED = {
     "a wrapper that repeats": (Longer(ROWS, 5, "dataset"), 5),
     "one with another name": (Longer(ROWS, 3, "base"), 3),
     "two wrappings": (ConcatDataset([Longer(ROWS, 1, "base"), Longer(ROWS, 2, "inner")]), 3),
+    "chosen by indices, as many": (Chosen(ROWS, [0] * 100 + list(range(20))), 101),
+    "chosen by indices, more": (Chosen(ROWS, torch.tensor([7] * 9 + list(range(120)))), 10),
+    "chosen by indices, fewer": (Chosen(ROWS, np.array([3, 3, -117])), 3),
+    "chosen of a tensor": (Chosen(ROWS.tensors[0], [5] * 7 + list(range(5))), 7),
+    "chosen once": (Chosen(ROWS, list(range(119, -1, -1))), 1),
     "overlapping slices": (ConcatDataset([part(0, 100), part(20, 120)]), 2),
     "slices by columns": (
         ConcatDataset([part(0, 90, columns_first=True), part(80, 120, columns_first=True)]),

@@ -280,6 +280,12 @@ class TestStepsOfOtherOptimizers:
         with pytest.raises(lo.RefusedTraining, match="after the last private step"):
             training.engine.get_epsilon(DELTA)
 
+    def test_of_another_after_the_last_private_step(self, training):
+        training.epoch()
+        self.bare(training, torch.optim.Adam(training.model.parameters()))
+        with pytest.raises(lo.RefusedTraining, match=r"(?s)Adam.*after the last private step"):
+            training.engine.get_epsilon(DELTA)
+
     def test_that_are_no_matter(self, training):
         """Before the first step, and of other parameters."""
         self.bare(training, torch.optim.Adam(training.model.parameters()))

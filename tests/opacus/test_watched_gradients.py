@@ -534,6 +534,26 @@ class TestBuffersWithoutNoise:
         with pytest.raises(lo.RefusedTraining, match="'scale'"):
             training.accountant.get_epsilon(1e-5)
 
+    @pytest.mark.parametrize("mode", MODES)
+    def test_frozen_parameters_that_a_forward_pass_writes(self, mode):
+        """As the codebook of a quantised network, which is saved with it."""
+
+        class Codes(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 2)
+                self.code = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+            def forward(self, rows):
+                with torch.no_grad():
+                    self.code.add_(rows.mean(0))
+                return self.layer(rows)
+
+        lo.register()
+        training = Training(loader_of(), model=nn.Sequential(Codes()), grad_sample_mode=mode)
+        with pytest.raises(lo.RefusedTraining, match=r"the parameter '.*code'"):
+            training.epoch()
+
     def test_that_are_loaded_before_training_are_not_changed(self):
         training = Training(loader_of(), model=Remembering(persistent=False))
         state = {**training.model.state_dict()}

@@ -518,6 +518,21 @@ class TestRefused:
 
         self.refused("one row for each example", data, Backbone(last=Crops()))
 
+    def test_heads_that_do_more(self, data):
+        def hooked(model):
+            model.fc.register_forward_pre_hook(lambda _, given: (given[0] * 2.0,))
+
+        def scaled(model):
+            class Scaled(nn.Linear):
+                def forward(self, rows):
+                    return super().forward(2.0 * rows)
+
+            model.fc.__class__ = Scaled
+
+        for change in (hooked, scaled):
+            change(model := Backbone())
+            self.refused("without hooks and with no forward of its own", data, model)
+
     def test_loaders(self, data):
         weighted = WeightedRandomSampler([1.0] * COUNT, COUNT)
         self.refused("weighted or other sampler", data, settings={"sampler": weighted})

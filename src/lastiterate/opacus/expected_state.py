@@ -33,6 +33,7 @@ class OtherSteps:
         model = getattr(model, "_module", model)
         self._published = [] if model is None else [weakref.ref(one) for one in model.parameters()]
         self._found: str | None = None
+        self._bare = False  # whether what was found had no noise that an accountant saw
         self._begun = False
         self._noised = False  # the next step of the wrapped optimizer has its noise
         _watch_all_optimizers()
@@ -45,12 +46,12 @@ class OtherSteps:
         """
         if self._begun and self._found is not None:
             raise _other_step(self._found, "between two private steps")
-        self._found, self._begun, self._noised = None, True, True
+        self._found, self._bare, self._begun, self._noised = None, False, True, True
         _NOISED.add(self.optimizer.original_optimizer)
 
     def refuse_bare_steps(self) -> None:
-        """Refuse if the wrapped optimizer made a step without noise after the last private one."""
-        if self._begun and self._found == _WRAPPED:
+        """Refuse if a step without noise was made after the last private one."""
+        if self._begun and self._bare and self._found is not None:
             raise _other_step(self._found, "after the last private step")
 
     def refuse_unseen_steps(self) -> None:
@@ -68,13 +69,14 @@ class OtherSteps:
         if wrapped and self._noised:
             self._noised = False
         elif wrapped and not private:
-            self._found = _WRAPPED
-        elif self._found is None:
+            self._found, self._bare = _WRAPPED, True
+        elif not self._bare:
             own = {id(one) for one in self.optimizer.params}
             if not private:
                 own |= {id(one) for ref in self._published if (one := ref()) is not None}
             if any(id(one) in own for group in stepping.param_groups for one in group["params"]):
                 self._found = f"another optimizer ({type(stepping).__name__})"
+                self._bare = not private
 
 
 _WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
@@ -97,7 +99,8 @@ def _before_step(stepping: Any, *_: Any) -> None:
 def _other_step(what: str, when: str) -> RefusedTraining:
     return RefusedTraining(
         f"{what} changed parameters of the model {when}, and its gradients need not have noise",
-        instead="let nothing but the step of Opacus' optimizer change them",
+        instead="let nothing but the step of Opacus' optimizer change them, and ask for epsilon "
+        "before the model is trained further, on public rows",
     )
 
 

@@ -63,7 +63,7 @@ class WatchedGradients:
         self._stated = stated
         self.refusal: RefusedTraining | None = None  # the first, which a loop may have caught
         self._forward = None if model is None else _ForwardPasses(model)
-        self._buffers = None if model is None else _SavedBuffers(model)
+        self._others = None if model is None else _OtherState(model, optimizer)
         self._inputs = None if model is None else _Inputs(model)
         self._kept = False
         self._rows = self._passes = 0
@@ -101,11 +101,11 @@ class WatchedGradients:
             )
 
     def refuse_changed_buffers(self) -> None:
-        """Refuse a model of which more than its parameters was learned from the rows."""
-        if self._buffers is not None and (name := self._buffers.changed()) is not None:
+        """Refuse a model that learned more from the rows than the optimizer's parameters."""
+        if self._others is not None and (name := self._others.changed()) is not None:
             self._refuse(
-                f"the buffer {name!r}, which is saved with the model, was changed in training: "
-                "what a forward pass writes there about the rows has no noise",
+                f"{name}, which is saved with the model, was changed in training by something else "
+                "than the private optimizer: what is written there about the rows has no noise",
                 instead="compute it from public rows before training, or keep what is not to be "
                 "published in register_buffer(.., persistent=False)",
             )
@@ -360,40 +360,47 @@ class _Inputs:
         self._now += [(weakref.ref(one), write_count(one)) for one in tensors]
 
 
-class _SavedBuffers:
-    """Which buffers that are saved with a model changed since its first forward pass.
+class _OtherState:
+    """Whether what is saved with a model beside the optimizer's parameters changed since its start.
 
-    It holds nothing but digests, so that models with its hook can be copied and saved.
+    Buffers are compared by content, and frozen parameters, which may be large, by their place and
+    the writes that torch counts.  It holds no tensor, so that models with its hook can be copied.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, optimizer: Any) -> None:
         whole = getattr(model, "_module", model)
         self._of = weakref.ref(whole)
-        self._first: dict[str, str] | None = None
+        self._trained = {id(one) for one in optimizer.params}
+        self._first: dict[str, Any] | None = None
         whole.register_forward_pre_hook(self._begin)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_of": None, "_first": self._first}
+        return {"_of": None, "_trained": set(), "_first": self._first}
 
     def changed(self) -> str | None:
-        """The name of one; None if there is none, or no forward pass was seen."""
+        """What did, in words; None if nothing did, or no forward pass was seen."""
         whole = None if self._of is None else self._of()
         if whole is None or self._first is None:
             return None
-        now = _buffer_digests(whole)
+        now = self._state(whole)
         names = sorted(now.keys() | self._first.keys())
         return next((one for one in names if now.get(one) != self._first.get(one)), None)
 
     def _begin(self, module: Any, _: Any) -> None:
-        if self._first is None:
-            self._first = _buffer_digests(module)
+        if self._first is None and self._of is not None:
+            self._first = self._state(module)
 
-
-def _buffer_digests(module: Any) -> dict[str, str]:
-    # Not by state_dict, which cannot read parameters that expanded weights stand for.
-    return {
-        f"{path}.{name}" if path else name: digest_of([value])
-        for path, part in module.named_modules()
-        for name, value in part.named_buffers(recurse=False)
-        if name not in part._non_persistent_buffers_set
-    }
+    def _state(self, module: Any) -> dict[str, Any]:
+        # Not by state_dict, which cannot read parameters that expanded weights stand for.
+        found: dict[str, Any] = {}
+        for path, part in module.named_modules():
+            inside = f"{path}." if path else ""
+            for name, one in part._buffers.items():
+                if one is not None and name not in part._non_persistent_buffers_set:
+                    found[f"the buffer {inside + name!r}"] = digest_of([one])
+            for name, one in part._parameters.items():
+                # Expanded weights stand for a parameter while the model runs.
+                held = None if one is None else vars(one).get("orig_weight", one)
+                if held is not None and id(held) not in self._trained:
+                    found[f"the parameter {inside + name!r}"] = held.data_ptr(), write_count(held)
+        return found

@@ -6,32 +6,21 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lastiterate._files import IsOurs, refuse_replacing, write_whole
+from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
 from lastiterate.errors import InvalidParameter
 from lastiterate.plot.style import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_OURS = "lastiterate"  # by which a picture is known as one that may be drawn again
 # No dates and no versions, so that the same picture is the same file.
 _METADATA: dict[str, dict[str, Any]] = {
-    ".svg": {"Date": None, "Creator": _OURS},
-    ".png": {"Software": _OURS},
-    ".pdf": {"CreationDate": None, "Creator": _OURS, "Producer": None},
+    ".svg": {"Date": None, "Creator": "lastiterate"},
+    ".png": {"Software": "lastiterate"},
+    ".pdf": {"CreationDate": None, "Creator": "lastiterate", "Producer": None},
 }
-# By our name where it is in pictures that we write; elsewhere it may be part of another's work.
-_IS_OURS: dict[str, IsOurs] = {
-    ".svg": lambda content: (
-        content.startswith(b"<?xml") and b"<dc:title>lastiterate</dc:title>" in content[:1_000]
-    ),
-    ".png": lambda content: (
-        content.startswith(b"\x89PNG") and content[37:].startswith(b"tEXtSoftware\x00lastiterate")
-    ),
-    ".pdf": lambda content: (
-        content.startswith(b"%PDF-") and b"/Creator (lastiterate)" in content[-4_000:]
-    ),
-}
+# What comes after the end of a picture is not read.
+_COMMENTS = {".svg": ("<!-- ", " -->"), ".png": ("", ""), ".pdf": ("%", "")}
 _PIXELS_PER_INCH = 200
 
 
@@ -39,7 +28,7 @@ def save(figure: Figure, out: str | Path) -> list[Path]:
     """Write `out`.svg and `out`.png; or, if it ends in .svg, .png or .pdf, that file alone.
 
     The background of .png files is white, that of the others is left to the page.  A file that is
-    there is replaced if it is a picture that `save` wrote, and refused if it is anything else.
+    there is replaced if it is a picture as `save` wrote it, and refused if it is anything else.
     """
     paths = check(out)
     paths[0].parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +41,11 @@ def save(figure: Figure, out: str | Path) -> list[Path]:
 
 def write_picture(figure: Figure, path: Path, **settings: Any) -> None:
     """Write one file, by which we know later that it is ours; `settings` are of matplotlib."""
-    refuse_replacing("out", path, _IS_OURS[path.suffix])
+    refuse_replacing("out", path, is_sealed)
     drawn = BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], metadata=_METADATA[path.suffix], **settings)
-    write_whole("out", path, drawn.getvalue(), _IS_OURS[path.suffix])
+    content = sealed(drawn.getvalue(), comment=_COMMENTS[path.suffix])
+    write_whole("out", path, content, is_sealed)
 
 
 def check(out: str | Path) -> list[Path]:
@@ -70,7 +60,7 @@ def check(out: str | Path) -> list[Path]:
             raise InvalidParameter("out", str(out), must_be=must_be)
         paths = [path.with_suffix(kind) for kind in (".svg", ".png")]
     for one in paths:
-        refuse_replacing("out", one, _IS_OURS[one.suffix])
+        refuse_replacing("out", one, is_sealed)
     return paths
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastiterate._digits import mu, times, up
-from lastiterate._files import refuse_replacing, write_whole
-from lastiterate._html import PAGE_START, card, is_page
+from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
+from lastiterate._html import PAGE_START, card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter
@@ -48,12 +48,12 @@ def write_html(
     check_page(name, path, allowed=allowed, remedy=remedy)
     text = as_html(report, delta=delta, title=title)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(name, Path(path), text, is_page if allowed else None, remedy)
+    write_whole(name, Path(path), sealed(text.encode()), is_sealed if allowed else None, remedy)
 
 
 def check_page(name: str, path: str | Path, *, allowed: bool = True, remedy: str = "") -> None:
     """Raise unless a page can be written there; `name` is of the argument that has the path."""
-    refuse_replacing(name, path, is_page, allowed=allowed, remedy=remedy)
+    refuse_replacing(name, path, is_sealed, allowed=allowed, remedy=remedy)
 
 
 def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report") -> str:

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as TextTable
 
 from lastiterate import _check
-from lastiterate._files import begins_with, refuse_replacing, write_whole
+from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
 from lastiterate.reproduce import (
@@ -130,8 +130,7 @@ def write_page(
     An item that needs data, or an extra that is missing, says so instead.
     """
     page = folder / "index.html"
-    is_page = begins_with(_HEAD.encode())
-    refuse_replacing("out", page, is_page)
+    refuse_replacing("out", page, is_sealed)
     folder.mkdir(parents=True, exist_ok=True)
     parts, left_out = [], {}
     for item in track("reproducing", items):
@@ -140,5 +139,5 @@ def write_page(
         except (ImportError, InvalidParameter) as missing:
             left_out[item.id] = str(missing)
             parts.append(f"<h2>{item.id}</h2><p>{html.escape(str(missing))}\n")
-    write_whole("out", page, "".join([_HEAD, *parts]), is_page)
+    write_whole("out", page, sealed("".join([_HEAD, *parts]).encode()), is_sealed)
     return page, left_out

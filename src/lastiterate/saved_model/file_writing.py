@@ -3,26 +3,15 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 
-from lastiterate._files import IsOurs, is_record, refuse_replacing, write_files
+from lastiterate._files import IsOurs, is_record, is_sealed, refuse_replacing, write_files
 from lastiterate.errors import InvalidParameter
 from lastiterate.saved_model.safetensors_file import TensorFile, read_tensors
 
 MODEL, CERTIFICATE = "model.json", "certificate.json"
 _MOST_NAMES = 100  # that are tried
 _LEARNED = ("coef", "intercept", "center")
-_SEAL = "\n<!-- lastiterate wrote this file, sha256 {} of what is above -->\n"
-
-
-def sealed(text: bytes) -> bytes:
-    """The text with a last line by which it is recognised unless somebody has edited it."""
-    return text + _SEAL.format(sha256(text).hexdigest()).encode()
-
-
-def _unsealed(content: bytes) -> bytes:
-    return content[: -len(_SEAL.format("0" * 64))]
 
 
 def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
@@ -47,7 +36,7 @@ OURS: Mapping[str, IsOurs] = {
         lambda file: {"parameters"} <= set(file.tensors) <= {"parameters", *_LEARNED}
     ),
     "head.safetensors": _are_tensors(lambda file: "lastiterate" in file.texts),
-    "README.md": lambda content: content == sealed(_unsealed(content)),
+    "README.md": is_sealed,
 }
 
 

@@ -538,7 +538,7 @@ def _refuse_mixing(
             raise _mixing("another row for the same example when it was read again", remedy=remedy)
         raise _mixing(
             "another row for an example alone than in its batch, as with padding without a mask, "
-            "a layer without batch_first, or half precision"
+            "a layer without batch_first, half precision, or rounding in a very deep model"
         )
 
 

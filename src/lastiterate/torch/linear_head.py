@@ -176,6 +176,7 @@ def fit_head(
     old = linear_layer(model, name)
     known = _labels(classes)
     _refuse_other_outputs(old, len(known))
+    _refuse_other_code(name, old)
     settings.setdefault("fit_intercept", old.bias is not None)
     if settings["fit_intercept"] and old.bias is None:
         must_be = "False: the layer has no bias"
@@ -268,6 +269,17 @@ def _bound(stated: float | str, bounding_layer: BoundingLayer | None, width: int
     if not isinstance(stated, str):
         return _check.number("feature_bound", stated, above=0.0)
     return 1.0 if bounding_layer is None else bounding_layer.bound(width)
+
+
+def _refuse_other_code(name: str, head: nn.Linear) -> None:
+    """Refuse a layer that does more than a linear one, which the private one would not do."""
+    plain = type(head).forward in (nn.Linear.forward, BoundedLinear.forward)
+    if not plain or "forward" in vars(head) or head._forward_hooks or head._forward_pre_hooks:
+        must_be = (
+            "the name of a torch.nn.Linear without hooks and with no forward of its own, which "
+        )
+        must_be += "the private layer in its place would not have"
+        raise InvalidParameter("name", name, must_be=must_be)
 
 
 def _refuse_other_outputs(head: nn.Linear, classes: int) -> None:

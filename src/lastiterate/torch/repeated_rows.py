@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import UserDict
 from collections.abc import Iterator
 from enum import Enum
@@ -26,16 +27,17 @@ def repeated_rows(dataset: Any) -> int:
     """The largest number of examples of a data set that hold one and the same row.
 
     It sees through `Subset`, `ConcatDataset`, `StackDataset` and wrappers that keep the data set
-    that they wrap as an attribute, however nested.  A wrapper that is longer than what it wraps
-    must repeat rows, and counts as one that goes through it again and again.
+    that they wrap as an attribute, however nested.  Whole numbers that a data set keeps by the name
+    of indices (`idx`, `indices`, `order`, ..) are the rows that it gives.  Another wrapper that is
+    longer than what it wraps must repeat rows, and counts as one that goes through it again and
+    again.
 
     Elsewhere a row is told by its place in memory: tensors and arrays have the same rows where rows
     begin at the same place, and one object in a list several times is one row.  Of a row of several
     parts, and of lists and tensors that a data set of one's own keeps for its rows, the widest part
     counts, since labels are shared by different rows.  Equal rows at other places may be those of
     other people, and numbers and texts are no objects of their own, so both count as other rows.
-    So do copies of tensors or files, and rows that a wrapper chooses which is no longer than what
-    it wraps.
+    So do copies of tensors or files, and rows that are chosen in another way.
 
     Parameters
     ----------
@@ -94,7 +96,9 @@ def _rows(
         yield from _addresses([one for one in columns if one is not None], indices, holders)
     elif wrapped := _wrapped(dataset, length, path):
         for part in wrapped:
-            yield from _rows(part, indices % len(part), holders, path)
+            chosen = _chosen(dataset, length, len(part))
+            inside = indices % len(part) if chosen is None else chosen[indices]
+            yield from _rows(part, inside, holders, path)
     elif (column := _column(dataset, length)) is not None:
         yield id(dataset), indices, holders
         yield from _addresses([column], indices, holders, alone=True)
@@ -104,14 +108,26 @@ def _rows(
         kept = dataset.tensors if tensors else getattr(dataset, "__dict__", {}).values()
         columns = [one for each in kept if (one := _column(each, length)) is not None]
         yield from _addresses(columns, indices, holders, alone=tensors)
+        for name, each in getattr(dataset, "__dict__", {}).items():
+            if isinstance(each, list | tuple | np.ndarray) or _is_dense(each):
+                chosen = _chosen(dataset, length, len(each)) if len(each) != length else None
+                if chosen is not None and not _INDICES.search(name):
+                    yield id(each), chosen[indices], holders
 
 
+_INDICES = re.compile(
+    r"(?i)(^|_)(i|inds?|idxs?|ids|index|indexes|indices|perm|order|sampled?|samples|chosen|choices?|"
+    r"picks?|picked|selection|selected)$"
+)
 # What people name so, too: a name, or arrays and parts in a container.
 _NO_DATA_SET = (str, bytes, dict, list, tuple, np.ndarray, torch.Tensor)
 
 
 def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
-    """The data sets that a wrapper keeps, of its own length if there are any, else shorter ones."""
+    """The data sets that a wrapper keeps, of its own length if there are any, else shorter ones.
+
+    Longer ones count if the wrapper keeps which of their rows it gives.
+    """
     kept = [
         one
         for name, one in getattr(dataset, "__dict__", {}).items()
@@ -121,9 +137,37 @@ def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
         and id(one) not in path
     ]
     lengths = [len(one) for one in kept]
-    return [one for one, own in zip(kept, lengths, strict=True) if own == length] or [
-        one for one, own in zip(kept, lengths, strict=True) if 0 < own < length
-    ]
+    for fits in (
+        lambda own: own == length,
+        lambda own: 0 < own < length,
+        lambda own: _chosen(dataset, length, own) is not None,
+    ):
+        if found := [one for one, own in zip(kept, lengths, strict=True) if fits(own)]:
+            return found
+    return []
+
+
+def _is_dense(kept: Any) -> bool:
+    """Whether it is a tensor with rows, all in one place."""
+    if not isinstance(kept, torch.Tensor):
+        return False
+    return kept.layout == torch.strided and not kept.is_nested and kept.ndim > 0
+
+
+def _chosen(dataset: Any, length: int, count: int) -> Indices | None:
+    """Which of so many rows a data set of this length gives, if it keeps them by a usual name."""
+    for name, kept in getattr(dataset, "__dict__", {}).items():
+        if not _INDICES.search(name):
+            continue
+        if _is_dense(kept):
+            kept = kept.detach().cpu().numpy()
+        elif isinstance(kept, list | tuple) and set(map(type, kept)) <= {int, np.int64}:
+            kept = np.asarray(kept, dtype=np.int64)
+        if not isinstance(kept, np.ndarray) or kept.dtype.kind not in "iu":
+            continue
+        if kept.shape == (length,) and length and -count <= kept.min() and kept.max() < count:
+            return kept.astype(np.int64) % count
+    return None
 
 
 def _column(kept: Any, length: int) -> Any:
@@ -131,9 +175,7 @@ def _column(kept: Any, length: int) -> Any:
     if isinstance(kept, dict) and len(kept) == length and kept.keys() == set(range(length)):
         return [kept[index] for index in range(length)]
     if isinstance(kept, torch.Tensor):
-        # Others are not in one place.
-        placed = kept.layout == torch.strided and not kept.is_nested
-        return kept if placed and kept.shape[:1] == (length,) else None
+        return kept if _is_dense(kept) and len(kept) == length else None
     if isinstance(kept, np.ndarray):
         return kept if kept.shape[:1] == (length,) else None
     by_itself = (list.__getitem__, tuple.__getitem__)

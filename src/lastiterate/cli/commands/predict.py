@@ -18,7 +18,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.cli.options.table_options import Data, Delimiter
 from lastiterate.errors import InvalidParameter
 from lastiterate.saved_model.model_file import SavedModel, read_model
-from lastiterate.tables.cells import texts_of
+from lastiterate.tables.cells import BadCells, texts_of
 from lastiterate.tables.file_encoding import numbered_blocks
 from lastiterate.tables.table_files import TableFile, open_table
 
@@ -129,7 +129,13 @@ def _outputs(saved: SavedModel, file: TableFile, id_: str | None) -> tuple[Array
         encoder.encode(block, rows, before=before)
         outputs.append(saved.outputs(rows))
         if id_ is not None:
-            ids += texts_of(block[id_])
+            try:
+                ids += texts_of(block[id_])
+            except BadCells as bad:
+                must_be = "a column of text, numbers or dates"
+                raise InvalidParameter(
+                    "--id", id_, must_be=must_be, found=bad.found(before)
+                ) from None
     return np.concatenate(outputs), ids
 
 
