@@ -189,9 +189,11 @@ class TestWhatIsCombinedHidesTheSameChange:
             releases="last-iterate",
         )
         plan = li.unlearning(trained, extra_steps=20)
-        assert plan.protected == li.account(self.ONE).protected
-        with pytest.raises(li.InvalidParameter, match="for one adjacency"):
-            plan.compose(li.account(other))
+        assert plan.protected == li.account(self.ONE).protected._replace(removed=True)
+        assert plan.compose(plan).protected == plan.protected
+        for report in (li.account(other), li.account(self.ONE)):
+            with pytest.raises(li.InvalidParameter, match="all examples or removed ones"):
+                plan.compose(report)
 
     def test_a_release_moves_as_far_as_the_adjacency_lets_it(self):
         release = Release.of_mu("mean", 0.5, adjacency="zero-out")

@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate import _files, plot
-from lastiterate._files import with_an_end
+from lastiterate._files import sealed, with_an_end
 from lastiterate.audit import trials
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter
@@ -17,7 +17,7 @@ from lastiterate.features import QuadraticSketch
 from lastiterate.ledger.witness import Witness
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.report import html
-from lastiterate.saved_model.file_writing import OURS, sealed
+from lastiterate.saved_model.file_writing import OURS
 
 RUN = ["--examples", "1000", "--batch-size", "100", "--epochs", "2", "--clip-norm", "1",
        "--noise-multiplier", "5", "--step-size", "0.1"]  # fmt: skip

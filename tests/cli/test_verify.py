@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate import _files
 from lastiterate._html import PAGE_START
 from lastiterate.certificate import statements
 from lastiterate.certificate.issue import tied_to_head
@@ -232,7 +233,7 @@ class TestUncheckedWeights:
         ledger.write_witness(tmp_path / "head")
         signed = json.loads((tmp_path / "head").read_text()) | {"signature": {"kind": "Ed25519"}}
         (tmp_path / "signed").write_text(json.dumps(signed, indent=2) + "\n")
-        (tmp_path / "report.htm").write_text(f"{PAGE_START}</html>\n")
+        (tmp_path / "report.htm").write_bytes(_files.sealed(f"{PAGE_START}</html>\n".encode()))
         (tmp_path / "key.pub").write_text(
             "-----BEGIN PUBLIC KEY-----\n" + 60 * "A" + "\n-----END PUBLIC KEY-----\n"
         )
@@ -263,9 +264,12 @@ class TestUncheckedWeights:
         head = {"format": "lastiterate ledger head 1", "ledger": "a", "n": 0, "hash": "b"}
         certificate = json.loads(fitted.certificate_) | {"weights": [1.0]}
         texts = (json.dumps(head | {"weights": [1.0]}), json.dumps(certificate), PAGE_START)
+        texts += (f"{PAGE_START}PK</html>\n", json.dumps({"coef": {"values": [0.5, 1.5]}}))
         for text in texts:
-            (tmp_path / "w").write_text(text)
-            assert ran(capsys, tmp_path)[0] == 4
+            for name in ("w", "weights.json", "page.html"):
+                (tmp_path / name).write_text(text)
+                assert ran(capsys, tmp_path)[0] == 4
+                (tmp_path / name).unlink()
 
     def test_links_are_known_by_their_own_names(self, capsys, tmp_path, fitted):
         li.save(fitted, tmp_path / "m")

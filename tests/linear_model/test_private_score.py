@@ -129,6 +129,17 @@ class TestNoise:
         )
         assert np.isfinite(alone)
 
+    def test_a_score_of_examples_is_none_of_persons(self, classifier):
+        """Under either adjacency it hides one example, or a person's where the model does."""
+        score = PrivateScore.of(classifier, X, SIDES, epsilon=0.5)
+        report = classifier.privacy_
+        assert li.compose(report, score.privacy).protected == report.protected
+        assert score.privacy.compose(report).protected == report.protected
+        persons = li.account(report.run.replace(examples_per_person=3))
+        for way in (persons.compose, lambda other: li.compose(other, persons)):
+            with pytest.raises(li.InvalidParameter, match="one number of examples per person"):
+                way(score.privacy)
+
     def test_rounding_is_that_of_all_rows_that_were_scored(self, classifier):
         exact = li.account(classifier.privacy_.run).computed(Rounding(0.0, 0.0))
         for times in (1, 50):

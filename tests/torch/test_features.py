@@ -639,3 +639,17 @@ def test_not_everything_that_is_called_dataset_is_one(kept):
     named = Named()
     named.dataset = kept
     assert repeated_rows(named) == 1
+
+
+def test_a_file_that_comes_in_between_is_kept(tmp_path, monkeypatch):
+    """It is neither truncated nor deleted, and ours is for its owner alone."""
+    path = tmp_path / "rows"
+    usual = lt.features.__globals__["extract_features"].__globals__
+    monkeypatch.setitem(usual, "refuse_replacing", lambda *_: path.write_bytes(b"mine"))
+    with pytest.raises(FileExistsError):
+        lt.features(Before(nn.Identity(), WIDTH), "fc", DataLoader(vectors(), 20), path=path)
+    assert path.read_bytes() == b"mine"
+    monkeypatch.undo()
+    path.unlink()
+    lt.features(Before(nn.Identity(), WIDTH), "fc", DataLoader(vectors(), 20), path=path)
+    assert path.stat().st_mode & 0o077 == 0

@@ -23,9 +23,10 @@ from lastiterate.ledger.reservations import charge_statistic, one_ledger
 from lastiterate.linear_model.class_labels import as_column, numbers_in, positions_of
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile
 from lastiterate.train.arithmetic import release_rounding, with_score
 from lastiterate.train.default_releases import gaussian_parameter
@@ -145,7 +146,10 @@ class PrivateScore:
     def privacy(self) -> PrivacyProfile:
         """The guarantee of the score alone; all there is for examples outside the fit."""
         exact = for_group(GaussianProfile(self.release.mu), self.examples_per_person)
-        return RoundedProfile(exact, release_rounding(self.release, self._examples))
+        # One example changes the sum by at most 1, replaced or left out.
+        hides = Protected(None, self.examples_per_person)
+        known = BestProfile([exact], protected=hides)
+        return RoundedProfile(known, release_rounding(self.release, self._examples))
 
     @property
     def _examples(self) -> int:

@@ -23,7 +23,7 @@ class BestProfile(PrivacyProfile):
     ) -> None:
         _check_profiles(profiles)
         self._profiles = tuple(profiles)
-        self._protected = protected_by_all(profiles) or protected
+        self._protected = protected_by_all(profiles) if protected is None else protected
 
     @property
     def protected(self) -> Protected | None:

@@ -25,13 +25,20 @@ _LARGEST_EPSILON = 1e15
 
 
 class Protected(NamedTuple):
-    """The change that a guarantee hides: of which kind, and of how many examples at once."""
+    """The change that a guarantee hides: of which kind, and of how many examples at once.
 
-    adjacency: str
+    The adjacency is None if it is hidden under either.  `removed` if it is of examples that were
+    removed by unlearning, and of no others.
+    """
+
+    adjacency: str | None
     examples_per_person: int
+    removed: bool = False
 
     def __str__(self) -> str:
-        return f"adjacency={self.adjacency!r}, examples_per_person={self.examples_per_person}"
+        kind = "either adjacency" if self.adjacency is None else f"adjacency={self.adjacency!r}"
+        unlearned = ", removed examples alone" if self.removed else ""
+        return f"{kind}, examples_per_person={self.examples_per_person}{unlearned}"
 
 
 class PrivacyProfile(ABC):
@@ -320,11 +327,17 @@ def protected_by_all(profiles: Iterable[PrivacyProfile]) -> Protected | None:
     None if none of them says; `InvalidParameter` if they say different ones.
     """
     stated = dict.fromkeys(one.protected for one in profiles if one.protected is not None)
+    known = [one for one in stated if one.adjacency is not None]
+    if known:  # what holds under either adjacency holds under this one
+        stated = dict.fromkeys(
+            one._replace(adjacency=known[0].adjacency) if one.adjacency is None else one
+            for one in stated
+        )
     if len(stated) > 1:
         must_be = (
-            "for one adjacency and one number of examples per person: together they would protect "
-            "neither change as stated; account for every run with the same "
-            "(TrainingRun.under gives a run's sensitivity under the other adjacency)"
+            "for one adjacency, one number of examples per person, and all examples or removed "
+            "ones: together they would protect neither change as stated; account for every run "
+            "with the same (TrainingRun.under gives a run's sensitivity under the other adjacency)"
         )
         raise InvalidParameter("profiles", must_be=must_be, found=" beside ".join(map(str, stated)))
     return next(iter(stated), None)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate._files import is_record, with_an_end
+from lastiterate._files import IsOurs, is_record, with_an_end
 from lastiterate._html import is_page
 from lastiterate.certificate.fields import NAMES as FIELDS
 from lastiterate.certificate.statements import encoding_digest, model_digest, plain_text
@@ -111,7 +111,10 @@ def _may_be_weights(path: Path, folder: Path) -> bool:
         return path.suffix not in _METADATA_ENDINGS and not (
             parts[1] in ("refs", "logs") and _is(_REFERENCE.match, path)
         )
-    known = is_page if path.suffix.lower() in (".html", ".htm") else _is_ours
+    ending = path.suffix.lower()
+    known: IsOurs = is_page if ending in (".html", ".htm") else _is_ours
+    if "schema" in path.stem.lower() and ending == ".json":  # any JSON of numbers may look so
+        known = is_schema
     return path.name not in _NAMES and not _is(known, path)
 
 
@@ -128,7 +131,7 @@ def _is(known: Callable[[bytes], object], path: Path) -> bool:
 def _is_ours(content: bytes) -> bool:
     """Whether it is a file of this package, or a public key, and no model."""
     if content[:1] == b"{":
-        return any(known(content) for known in (is_schema, is_head, is_journal, _is_certificate))
+        return any(known(content) for known in (is_head, is_journal, _is_certificate))
     return _PUBLIC_KEY.fullmatch(content) is not None
 
 

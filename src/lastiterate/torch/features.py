@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import copy
 import os
+import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -214,20 +216,18 @@ def _new_file(path: str | Path | None) -> Path:
     if path is not None:
         refuse_replacing("path", path)
         return Path(path)
-    handle, name = tempfile.mkstemp(suffix=".features")
-    os.close(handle)
-    return Path(name)
+    return Path(tempfile.gettempdir()) / f"{secrets.token_hex(8)}.features"
 
 
 @contextmanager
 def _whole(file: Path) -> Iterator[BinaryIO]:
-    """A new file to write to, of which nothing is left if that fails."""
-    try:
-        with file.open("wb") as written:
+    """A new file for its owner alone, of which nothing is left if writing fails."""
+    with open(file, "xb", opener=partial(os.open, mode=0o600)) as written:
+        try:
             yield written
-    except BaseException:
-        file.unlink(missing_ok=True)
-        raise
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
 
 
 def _shown(loader: DataLoader[Any], progress: bool) -> Iterable[Any]:

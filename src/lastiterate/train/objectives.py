@@ -48,6 +48,7 @@ __all__ = [
 CLIPS = ("envelope", "margin")  # of several classes
 ELEMENTARY = 2.0**-44  # relative error of exponentials and logarithms that is allowed for
 _ROUNDING = 2.0**-53
+_LEAST_CLIP = 1e-100  # whose squares are numbers
 _FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
 
 
@@ -82,7 +83,7 @@ class Logistic(Objective):
     step_share = 1.0
 
     def __post_init__(self) -> None:
-        clip = _check.number("clip", self.clip, above=0.0)
+        clip = _check.number("clip", self.clip, at_least=_LEAST_CLIP)
         object.__setattr__(self, "clip", min(clip, 1.0))
 
     @property
@@ -143,7 +144,7 @@ class Softmax(Objective):
     def __post_init__(self) -> None:
         _check.count("classes", self.classes, at_least=2)
         _check.choice("kind", self.kind, among=CLIPS)
-        clip = min(_check.number("clip", self.clip, above=0.0), 2**0.5)
+        clip = min(_check.number("clip", self.clip, at_least=_LEAST_CLIP), 2**0.5)
         if self.kind == "envelope" and not (clip <= 1.0 or clip == 2**0.5):
             must_be = "a number in (0, 1], or at least sqrt(2), where nothing is clipped"
             raise InvalidParameter("clip", self.clip, must_be=must_be)
@@ -203,7 +204,7 @@ class Huber(Objective):
     few_rows = 400
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clip", _check.number("clip", self.clip, above=0.0))
+        object.__setattr__(self, "clip", _check.number("clip", self.clip, at_least=_LEAST_CLIP))
 
     @property
     def curvature(self) -> float:
@@ -247,7 +248,7 @@ class SmoothedHinge(Objective):
     step_share = 1.0
 
     def __post_init__(self) -> None:
-        clip = _check.number("clip", self.clip, above=0.0)
+        clip = _check.number("clip", self.clip, at_least=_LEAST_CLIP)
         object.__setattr__(self, "clip", min(clip, 1.0))
         object.__setattr__(self, "width", _check.number("width", self.width, above=0.0))
 

@@ -71,7 +71,7 @@ class Unlearning(BestProfile):
     @property
     def protected(self) -> Protected:
         """The change that the guarantee hides: that of all removed examples at once."""
-        return self.report.protected
+        return self.report.protected._replace(removed=True)
 
     def epsilon(self, delta: float) -> float:
         """The epsilon for the removed examples.

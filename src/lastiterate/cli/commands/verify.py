@@ -193,9 +193,12 @@ def _unlearning_requests(
 def _other_checks(
     described: Mapping[str, Any], weights: Sequence[Path], signed_by: Path | None
 ) -> Iterator[str]:
-    """Lines on other checks: the model, the signature, the preprocessing and the labels."""
+    """Lines on other checks: rounding, the model, the signature, the preprocessing, the labels."""
+    from lastiterate.certificate.arithmetic_record import is_charged
     from lastiterate.certificate.fields import noisy_counts
 
+    if not is_charged(described):
+        yield "not included: rounding errors; the guarantee is of exact arithmetic"
     if not weights:
         yield "not checked: which model it belongs to (--model)"
     for path in weights:
