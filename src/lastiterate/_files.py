@@ -184,7 +184,9 @@ def _draft_beside(path: Path, content: str | bytes) -> Path:
     try:
         with file:  # what is left in its buffer is written here, too, and may fail
             file.write(content.encode() if isinstance(content, str) else content)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = os.fspath(path)  # such as of a disk that is full
         raise
     return draft

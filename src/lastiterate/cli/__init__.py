@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"{error.filename}: {error.strerror}; check the path and its permissions", 2)
     except InvalidParameter as error:
         return _say(_with_option(error, _options(command, given)), 2)
-    except (LastIterateError, OSError, ValueError) as error:
+    except (LastIterateError, OSError, ValueError, ArithmeticError) as error:
         return _say(str(error), 2)
     if code == _INTERRUPTED:
         return _say("interrupted", _INTERRUPTED)
