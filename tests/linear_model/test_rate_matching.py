@@ -15,11 +15,13 @@ from lastiterate.linear_model import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
+    TooFewExamplesWarning,
     rate_matching,
 )
-from lastiterate.other_releases import KINDS, RATES
+from lastiterate.other_releases import KINDS, RATES, Release
 from lastiterate.saved_model.model_file import AlteredModel
 from lastiterate.train.data import bounded
+from lastiterate.train.noise import randomness
 from tests.train.problems import ROWS, SIDES
 
 
@@ -83,6 +85,73 @@ class TestCalibration:
         assert shift[0] > 0.3
         model.intercept_ = model.intercept_ - shift
         np.testing.assert_allclose(shifted - model.decision_function(HELD), shift[0])
+
+
+FEW = 1.5 * np.random.default_rng(2).normal(size=3_000) - 4.4  # outputs
+
+
+def matched_ratios(outputs, share, noise_std, *, fits=200, prior=False):
+    """The mean probabilities after matching, over the share, one for each draw of the noise."""
+    many = len(outputs)
+    targets = (np.arange(many) < share * many).astype(int)
+    examples = bounded(outputs[:, np.newaxis], targets, bound=100.0, intercept=0.0)
+    release = Release(RATES, 1.0, noise_std)
+    shares = np.array([1.0 - share, share]) if prior else None
+    found = [
+        rate_matching.matched_rates(
+            examples, np.ones((1, 1)), np.zeros(1), release, randomness(seed), shares=shares
+        )
+        for seed in range(fits)
+    ]
+    means = [expit(outputs + one.shift[0]).mean() for one in found]
+    return np.array(means) / share, found
+
+
+class TestTail:
+    """The worst of many fits, where noise could pass for a shift that moved little."""
+
+    @pytest.mark.parametrize("prior", [False, True])
+    @pytest.mark.parametrize("before", [0.4, 0.7, 1.0, 1.5])
+    @pytest.mark.parametrize("noise_std, worst", [(4.0, 1.3), (9.0, 1.6), (17.0, 2.5)])
+    def test_no_fit_is_far_off(self, noise_std, worst, before, prior):
+        """Of 85 examples, of which the model's probabilities find a part or more."""
+        share = 85 / 3_000
+        outputs = FEW + np.log(before * share / expit(FEW).mean())
+        ratios, _ = matched_ratios(outputs, share, noise_std, prior=prior)
+        assert ratios.max() < worst
+        assert ratios.min() > 1.0 / worst
+        assert np.sqrt(np.mean(np.log(ratios) ** 2)) < 1.6 * noise_std / 85
+
+    @pytest.mark.parametrize("spread", [1.5, 3.0, 4.0])
+    def test_without_noise_slow_shifts_are_matched(self, spread):
+        """Also short ones, and from above."""
+        for middle, share in ((-1.5, 0.4), (-3.0, 0.25), (-1.0, 0.2)):
+            outputs = spread * np.random.default_rng(3).normal(size=3_000) + middle
+            ratios, _ = matched_ratios(outputs, share, 0.1, fits=1)
+            assert ratios[0] == pytest.approx(1.0, rel=0.08)
+
+
+class TestFewExamples:
+    def test_classes_that_noise_dominates_are_named(self):
+        few = 20_000 * Y.mean()
+        settings = {"random_state": 0, "epochs": 2, "classes": [False, True]}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", TooFewExamplesWarning)
+            PrivateLogisticRegression(rate_matching=0.1, epsilon=2.0, **settings).fit(X, Y)
+        with pytest.warns(TooFewExamplesWarning, match="rate matching, about .* of True") as heard:
+            PrivateLogisticRegression(rate_matching=0.05, epsilon=0.5, **settings).fit(X, Y)
+        assert heard[0].filename == __file__
+        assert "of False" not in str(heard[0].message)
+        assert f"{few:,.0f}" not in str(heard[0].message)
+
+    def test_the_noisy_number_is_said(self):
+        """The number that is said is the noisy one, and differs from draw to draw."""
+        _, found = matched_ratios(FEW, 20 / 3_000, 9.0, fits=50)
+        assert all(one.few.keys() == {1} for one in found)
+        assert len({one.few[1] for one in found}) > 5
+        assert all(0 <= one.few[1] <= 45 for one in found)
+        _, found = matched_ratios(FEW, 85 / 3_000, 2.0, fits=50)
+        assert not any(one.few for one in found)
 
 
 def parts(rows, targets, *, classes=2, silent=None, seed=0):
@@ -149,6 +218,7 @@ class TestBudget:
 
 
 class TestFiles:
+    @pytest.mark.filterwarnings("ignore:too few examples for rate")
     def test_a_saved_model_predicts_the_same(self, tmp_path):
         weights = {False: 0.5, True: 1.0}
         model = PrivateLogisticRegression(rate_matching=0.2, class_weight=weights).fit(ROWS, SIDES)
@@ -164,6 +234,7 @@ class TestFiles:
         with pytest.raises(AlteredModel):
             li.load(tmp_path)
 
+    @pytest.mark.filterwarnings("ignore:too few examples for rate")
     def test_a_shift_that_is_not_the_certified_one_is_not_saved(self, tmp_path):
         model = PrivateLogisticRegression(rate_matching=0.2).fit(ROWS, SIDES)
         model.rate_shift_ = model.rate_shift_ + 1.0
@@ -199,6 +270,7 @@ class TestRefusals:
         with pytest.raises(InvalidParameter, match="rate_matching must be 0 unless"):
             PrivateRidge(rate_matching=0.1, target_bound=1.0).fit(ROWS, SIDES)
 
+    @pytest.mark.filterwarnings("ignore:too few examples for rate")
     def test_matched_rates_cannot_be_unlearned(self):
         key = b"a secret of 16 bytes or more"
         model = PrivateLogisticRegression(l2=0.1, rate_matching=0.1).fit(ROWS, SIDES, key=key)

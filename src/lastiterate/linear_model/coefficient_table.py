@@ -3,12 +3,14 @@ r"""Coefficients by name, in the units of the table that a model was fitted on.
 A column with a range :math:`[l, h]` is a feature :math:`f(2x - l - h)/(h - l)`, where f is the
 number by which all features of a `PrivateSchema` are multiplied.  So a coefficient w of the feature
 is a slope :math:`2fw/(h - l)` of the column, and :math:`fw(l + h)/(h - l)` leaves the intercept.  A
+column of dates is counted from the first date of its range, so that :math:`fw` leaves it.  A
 feature that is f or 0 adds fw.  All of this is linear in published numbers: intervals of single
 coefficients are multiplied, and that of the intercept follows from the covariance.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -26,11 +28,21 @@ from lastiterate.errors import InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.tables.column_rules import Categorical, ColumnRule, Intervals, Numeric
+from lastiterate.tables.column_rules import (
+    Categorical,
+    ColumnRule,
+    Dates,
+    DaysBetween,
+    Intervals,
+    Numeric,
+)
+from lastiterate.tables.encoder import Encoder
 from lastiterate.train.interval_record import MEASURED
+from lastiterate.train.objectives import Logistic, Softmax, from_record
 
 _INTERCEPT = "(intercept)"
 _AS_ENCODED = "one unit of the feature"
+_HARDLY = 0.99  # of the largest residual: clipped there, few residuals are
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,8 @@ class CoefficientTable:
         What the coefficients add to.
     level : float or None
         The share of such intervals that cover; None without intervals.
+    note : str or None
+        What else to know to read the coefficients, a sentence.
 
     Examples
     --------
@@ -71,6 +85,7 @@ class CoefficientTable:
     rows: tuple[CoefficientRow, ...]
     adds_to: str
     level: float | None = None
+    note: str | None = None
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, for `pandas.DataFrame(table.records())`.
@@ -102,7 +117,8 @@ class CoefficientTable:
             ).rstrip()
             for line in lines
         ]
-        return "\n".join([*text, f"They add to {self.adds_to}."])
+        text.append(f"They add to {self.adds_to}.")
+        return "\n".join(text if self.note is None else [*text, self.note])
 
     def _cells(self, row: CoefficientRow, labels: bool) -> list[str]:
         cells = [str(row.label)] * labels + [row.name, f"{row.estimate:.6g}"]
@@ -114,8 +130,11 @@ class CoefficientTable:
 def summary(model: Any, *, level: float = 0.95) -> CoefficientTable:
     """The coefficients of a fitted model by name, in the units of its table.
 
-    After a `PrivateSchema` the coefficient of a number is a slope per unit of its column, within
-    its range, and that of a value is the difference to the column's baseline.  After other steps,
+    After a `PrivateSchema` the coefficient of a number is a slope per unit of its column, and that
+    of a date or of days between two a slope per day, within the range; that of a value or interval
+    is the difference to the column's baseline.  The intercept is the output where all columns are
+    at 0 or their baseline and dates at the first of their range; where 0 is outside of a range, its
+    slope is continued to there.  After other steps,
     for a model alone, and where `feature_bound` is below the schema's, coefficients are those of
     the features.  They hold for rows that the model does not scale down.  Everything follows from
     published numbers, so it costs no privacy.
@@ -179,7 +198,10 @@ def summary(model: Any, *, level: float = 0.95) -> CoefficientTable:
             low, high = (None if end is None else float(end) for end in ends)
             rows.append(CoefficientRow(name, float(own[k]), low, high, meaning, label))
     return CoefficientTable(
-        tuple(rows), _sum_text(fitted, classes), None if covariance is None else level
+        tuple(rows),
+        _sum_text(fitted, classes),
+        None if covariance is None else level,
+        _clip_note(fitted),
     )
 
 
@@ -206,20 +228,13 @@ def _units(
     matrix = np.eye(features + 1)
     if len(steps) == 1 and isinstance(steps[0], PrivateSchema) and _are_whole(steps[0], model):
         encoder = steps[0].encoder_
-        meanings = [one for name, rule in encoder.rules.items() for one in _meanings(name, rule)]
         factor = steps[0]._factor_of(encoder)
-        position = 0
-        for name, rule in encoder.rules.items():
-            for k in range(len(rule.names(name))):
-                slope, middle = 1.0, 0.0
-                if k == 0 and isinstance(rule, Numeric) and rule.range is not None:
-                    low, high = rule.range
-                    slope = 2.0 / (high - low)
-                    middle = (low + high) / (high - low)
-                matrix[position, position] = factor * slope
-                matrix[features, position] = -factor * middle
-                position += 1
-        meanings.append((_INTERCEPT, "every column at 0 or its baseline"))
+        columns = [one for name, rule in encoder.rules.items() for one in _columns(name, rule)]
+        for position, one in enumerate(columns):
+            matrix[position, position] = factor * one.slope
+            matrix[features, position] = factor * one.at_zero
+        meanings = [(one.name, one.meaning) for one in columns]
+        meanings.append((_INTERCEPT, _zero_text(encoder)))
     else:
         names = _names(steps, model, features)
         meanings = [(name, _AS_ENCODED) for name in names]
@@ -236,22 +251,63 @@ def _are_whole(schema: PrivateSchema, model: PrivateLinearModel) -> bool:
     return math.isinf(bound) or bound <= up(model.feature_bound_, MILLIONS_OF_ROUNDINGS)
 
 
-def _meanings(column: str, rule: ColumnRule) -> Iterator[tuple[str, str]]:
-    """The name of each feature of a column, and what its coefficient is for."""
-    if isinstance(rule, Numeric):
-        empty = f"an empty cell, against {rule.missing:g}" if rule.indicator else ""
-        for name in rule.names(column):
-            yield name, f"one unit of {column}" if name == column else empty
-    elif isinstance(rule, (Categorical, Intervals)):
-        baseline = rule.baseline(column)
-        indicators = rule.number.indicator_names(column) if isinstance(rule, Intervals) else []
-        for name in rule.names(column):
-            if name in indicators:
-                yield name, "an empty cell, against the value for it"
-            else:
-                yield name, "no baseline" if baseline is None else f"against {baseline}"
-    else:
-        yield from ((name, _AS_ENCODED) for name in rule.names(column))
+@dataclass(frozen=True)
+class _Column:
+    """A feature as a linear function of cells: slope times the cell, which is counted from the
+    first date if it is a date, plus its value at 0."""
+
+    name: str
+    meaning: str
+    slope: float = 1.0
+    at_zero: float = 0.0
+
+
+def _columns(column: str, rule: ColumnRule) -> Iterator[_Column]:
+    """The features of a column, what their coefficients are for, and how they follow from cells."""
+    coded = rule.number if isinstance(rule, DaysBetween) else rule
+    number = coded.number if isinstance(coded, Intervals) else coded
+    indicators = number.indicator_names(column) if isinstance(number, Numeric) else []
+    for name in rule.names(column):
+        if isinstance(number, Numeric) and name in indicators:
+            yield _Column(name, f"an empty cell, against {_filling_text(number)}")
+        elif isinstance(coded, Numeric):
+            unit = "one day" if rule.kind == "date" else "one unit"
+            yield _Column(name, f"{unit} of {column}", *_line(coded))
+        elif isinstance(coded, (Categorical, Intervals)):
+            baseline = coded.baseline(column)
+            yield _Column(name, "no baseline" if baseline is None else f"against {baseline}")
+        else:
+            yield _Column(name, _AS_ENCODED)
+
+
+def _line(number: Numeric) -> tuple[float, float]:
+    """The slope of a number's feature, and its value at 0, or at the first date."""
+    if number.range is None:
+        return 1.0, 0.0
+    low, high = (float(end) for end in number.rounded(number.range))
+    return 2.0 / (high - low), -1.0 if isinstance(number, Dates) else -(low + high) / (high - low)
+
+
+def _filling_text(number: Numeric) -> str:
+    assert number.missing is not None  # an indicator needs it
+    return _date(number.missing) if isinstance(number, Dates) else f"{number.missing:g}"
+
+
+def _date(day: float) -> str:
+    """A public date in days since 1970, as text."""
+    moment = np.datetime64(round(day * 86_400), "s")
+    return str(moment.astype("datetime64[D]") if float(day).is_integer() else moment)
+
+
+def _zero_text(encoder: Encoder) -> str:
+    """What the intercept is for."""
+    text = "every column at 0 or its baseline"
+    if encoder.without_baseline:
+        text = "every column at 0, at its baseline or with none of its features"
+    dates = {name: rule.range for name, rule in encoder.rules.items() if isinstance(rule, Dates)}
+    return ", ".join(
+        [text, *(f"{name} at {_date(ends[0])}" for name, ends in dates.items() if ends)]
+    )
 
 
 def _names(steps: list[Any], model: PrivateLinearModel, features: int) -> list[str]:
@@ -277,3 +333,25 @@ def _sum_text(model: PrivateLinearModel, classes: list[str]) -> str:
     if len(classes) > 2:
         return "the score of each label"
     return f"the {'log-odds' if model._has_probabilities else 'score'} of {classes[1]}"
+
+
+def _clip_note(model: PrivateLinearModel) -> str | None:
+    """A sentence on coefficients of probabilities whose loss was clipped; None if it was not."""
+    if not model._has_probabilities:
+        return None
+    objective = from_record(json.loads(model.certificate_)["objective"])
+    largest = 2**0.5 if isinstance(objective, Softmax) else 1.0
+    if not isinstance(objective, (Logistic, Softmax)) or objective.clip >= _HARDLY * largest:
+        return None
+    if vars(model).get(MEASURED[1]) is not None:
+        remedy = "without clip_norm"
+    elif isinstance(objective, Logistic):
+        remedy = "with intervals=True"
+    else:
+        constant = model._constant if model.fit_intercept else 0.0
+        longest = largest * model.feature_bound_ * math.hypot(1.0, constant)
+        remedy = f"with clip_norm={math.ceil(1e3 * longest) / 1e3:g}"
+    return (
+        "These coefficients are those of the clipped loss and usually too far from 0; for the "
+        f"usual ones fit {remedy}."
+    )

@@ -103,7 +103,10 @@ class PrivateLinearModel(
         encoder, features = inputs.preprocessing.encoder, inputs.examples.features
         named = getattr(self, "feature_names_in_", ()) if encoder is None else encoder.names
         warn_of_flat_parameters(result.other_releases.flat, named, features)
-        if "classes_" in inputs.task.fitted_attributes and inputs.task.offset is None:
+        classes = inputs.task.fitted_attributes.get("classes_")
+        if classes is not None:
+            result.other_releases.warn_of_rates(classes.tolist())
+        if classes is not None and inputs.task.offset is None:
             warn_of_lost_centre(result.other_releases.lost, self._constant)
 
     def _fit_inputs(

@@ -1,8 +1,9 @@
 r"""Warnings of a fit: too few examples, several fits on the same data, too large a delta.
 
-All follow from public quantities.  With n examples of K classes and a Gaussian parameter mu, the
-examples of one class move an output by at most :math:`n\mu/2K` standard deviations of its noise
-(twice that for zero-out adjacency), and only the part by which classes differ helps.
+All follow from public quantities and published numbers.  With n examples of K classes and a
+Gaussian parameter mu, the examples of one class move an output by at most :math:`n\mu/2K` standard
+deviations of its noise (twice that for zero-out adjacency), and only the part by which classes
+differ helps.
 
 Noise also hides the mean of the rows.  If the published mean is off by t and the constant feature
 of the intercept is k, both in units of the bound, weights make up for :math:`t^2/(t^2 + k^2)` of
@@ -12,6 +13,8 @@ the intercept that a rare class needs, and scores rank by that.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lastiterate._warning import warn
 from lastiterate.errors import PrivacyWarning
@@ -23,6 +26,7 @@ from lastiterate.train.settings import RunSettings
 # 72 % at 7.1; on two digits 76 % at 1.8 and 98 % at 7.1 (benchmarks/validation.py).
 _HOPELESS, _WORTHWHILE = 3.0, 10.0
 _BY_WEIGHTS = 0.6  # of the intercept
+_NAMED = 3  # classes
 
 
 class TooFewExamplesWarning(UserWarning):
@@ -69,6 +73,21 @@ def warn_of_lost_centre(lost: float, constant: float) -> None:
         "ranked at random.  Subtract publicly known middles from columns and lower the feature "
         "bound (ranges in a schema do both); or declare the class prior if it is public; or "
         "raise epsilon or the number of examples",
+        TooFewExamplesWarning,
+    )
+
+
+def warn_of_few_to_match(few: Mapping[int, int], classes: Sequence[Any], noise_std: float) -> None:
+    """Warn of classes whose rate was matched by published numbers that noise dominates."""
+    if not few:
+        return
+    said = [f"about {count:,} of {classes[k]!r}" for k, count in few.items()]
+    named = ", ".join(said[:_NAMED])
+    named += f" and {len(said) - _NAMED} more classes" if len(said) > _NAMED else ""
+    warn(
+        f"too few examples for rate matching, {named}, where noise has a standard deviation of "
+        f"{noise_std:,.0f}: mean probabilities may be twice too large or too small.  Raise "
+        "rate_matching, epsilon or the number of examples, or go by rankings",
         TooFewExamplesWarning,
     )
 

@@ -201,6 +201,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         self.n_features_in_ = model.n_features_in_
         if is_classifier(model):
             self.classes_ = model.classes_
+            best.result.other_releases.warn_of_rates(model.classes_.tolist())
         best.result.other_releases.warn(len(best.inputs.examples))
 
     def _certificate(

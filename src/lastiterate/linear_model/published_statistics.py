@@ -11,6 +11,7 @@ Warnings and refusals follow from the published numbers alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +22,9 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.coefficient_moments import published_estimate
+from lastiterate.linear_model.fit_warnings import warn_of_few_to_match
 from lastiterate.linear_model.inputs import SCALED
-from lastiterate.linear_model.rate_matching import rate_shift
+from lastiterate.linear_model.rate_matching import matched_rates
 from lastiterate.other_releases import (
     INTERVALS,
     MEAN,
@@ -188,6 +190,7 @@ class PublishedStatistics:
     undeclared: dict[str, int] = field(default_factory=dict)
     lost: float = 0.0  # likely distance of rows from the published centre
     flat: list[int] = field(default_factory=list)  # parameters whose curvature noise may hide
+    few: dict[int, int] = field(default_factory=dict)  # noisy counts of classes that noise hides
     _published: dict[str, Any] = field(default_factory=dict)
 
     def centred(self, examples: AnyExamples) -> AnyExamples:
@@ -240,9 +243,10 @@ class PublishedStatistics:
         if release is None:
             return None
         assert isinstance(examples, Examples)
-        shift = rate_shift(examples, coef, intercept, release, self.source, shares=shares)
-        self._published[RATES] = shift.tolist()
-        return shift
+        found = matched_rates(examples, coef, intercept, release, self.source, shares=shares)
+        self._published[RATES] = found.shift.tolist()
+        self.few = found.few
+        return found.shift
 
     def measure_intervals(
         self,
@@ -275,6 +279,12 @@ class PublishedStatistics:
         release = self._release(UNDECLARED)
         if release is not None:
             warn_of_undeclared(self.undeclared, release, examples)
+
+    def warn_of_rates(self, classes: Sequence[Any]) -> None:
+        """Warn of classes too few for their rates to be matched, by the published counts alone."""
+        release = self._release(RATES)
+        if release is not None:
+            warn_of_few_to_match(self.few, classes, release.noise_std)
 
     @property
     def records(self) -> list[dict[str, Any]]:

@@ -5,6 +5,13 @@ training, the counts N of the classes and the sums P of the probabilities of all
 with noise, and the outputs are shifted by :math:`\log N_k/P_k`.  Then the sums of the shifted model
 are published, and the shift is corrected by how far the first one led (a secant).
 
+The secant divides by the rate at which :math:`\log P_k` moved with the shift.  Were the rate read
+off two noisy sums, noise would pass for a rate, and a small rate makes a large step.  So it is
+weighed against 1, the rate of rare classes, as the mean of a normal posterior: with the first shift
+d, and v the variance of the noise on the logarithm of the ratio of the two sums, it is measured
+with variance :math:`v/d^2`, and expected to be 1 give or take t.  All of this follows from what is
+published, and costs nothing.
+
 One example adds to each of the three vectors nonnegative parts that add up to at most 1.  Such
 vectors have norms of at most 1 and are at most :math:`\sqrt2` apart.  So the three together are
 moved by :math:`\sqrt3`, or :math:`\sqrt6` if the example is another; the second sums look at what
@@ -17,6 +24,7 @@ An example of an undeclared label counts alike for all classes, in counts and su
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import softmax
@@ -30,11 +38,20 @@ from lastiterate.train.predictions import linear_outputs
 from lastiterate.train.release_noise import noisy
 
 _UNIT = 2.0**-20
-_LEAST_SHIFT, _LEAST_RATE = 0.2, 0.3  # below, noise could pass for it
-_SURE = 2.0  # standard deviations of noise below which sums count as that many
+_EXPECTED, _LEAST_RATE = 0.2, 0.1  # how far rates are expected to be from 1, and their least
+_FLOOR = 2.0  # standard deviations of noise below which sums count as that many
+_FEW = 5.0  # standard deviations of noise below which counts and sums are said to be few
 
 
-def rate_shift(
+@dataclass(frozen=True)
+class MatchedRates:
+    """A shift that matches rates, and the classes whose published numbers noise dominates."""
+
+    shift: Array
+    few: dict[int, int]  # by the position of the class, the least of its count and last sum
+
+
+def matched_rates(
     examples: Examples,
     coef: Array,
     intercept: Array,
@@ -42,30 +59,45 @@ def rate_shift(
     source: Randomness,
     *,
     shares: Array | None = None,
-) -> Array:
+) -> MatchedRates:
     """The shift of each output of the model; public `shares` of the classes replace counts."""
     classes = max(len(intercept), 2)
-    many = len(examples)
+    many, std = len(examples), release.noise_std
 
     def published(total: Array) -> Array:
-        found = noisy(total, release.noise_std, source, largest=2.0 * many)
+        found = noisy(total, std, source, largest=2.0 * many)
         # All classes together are known to be as many as there are examples.
-        found += (many - found.sum()) / classes
-        return np.maximum(found, _SURE * release.noise_std)
+        return np.asarray(found + (many - found.sum()) / classes)
+
+    def sums(shift: Array) -> Array:
+        return published(_probability_sums(examples, coef, intercept, shift))
+
+    def floored(found: Array) -> Array:
+        return np.maximum(found, _FLOOR * std)
 
     counts = published(_counts(examples, classes)) if shares is None else shares * many
-    shift = np.zeros(classes)
-    first = np.log(counts / published(_probability_sums(examples, coef, intercept, shift)))
-    shift += first
-    left = np.log(counts / published(_probability_sums(examples, coef, intercept, shift)))
-    shift += left / _rate_of_change(first, left)
-    return shift[1:] - shift[:1] if len(intercept) == 1 else shift - shift.mean()
+    aim = floored(counts) if shares is None else counts
+    before = floored(sums(np.zeros(classes)))
+    first = np.log(aim / before)
+    found = sums(first)
+    after = floored(found)
+    left = np.log(aim / after)
+    shift = first + left / _rate_of_change(first, left, _log_variance(std, before, after))
+    least = np.minimum(counts, found)
+    few = {k: max(round(float(least[k])), 0) for k in np.flatnonzero(least < _FEW * std).tolist()}
+    return MatchedRates(shift[1:] - shift[:1] if len(intercept) == 1 else shift - shift.mean(), few)
 
 
-def _rate_of_change(first: Array, left: Array) -> Array:
-    """The part of the first shift that changed the sums, where it is long enough to tell."""
-    moved = np.abs(first) > _LEAST_SHIFT
-    return np.where(moved, np.clip(1.0 - left / np.where(moved, first, 1.0), _LEAST_RATE, 1.0), 1.0)
+def _log_variance(std: float, before: Array, after: Array) -> Array:
+    """The variance that noise of this size gives the logarithm of the ratio of two sums."""
+    return np.asarray((std / before) ** 2 + (std / after) ** 2)
+
+
+def _rate_of_change(first: Array, left: Array, variance: Array) -> Array:
+    """The part of the first shift that changed the sums, as far as noise lets it be known."""
+    belief = _EXPECTED * _EXPECTED
+    rate = 1.0 - left * first * belief / (first * first * belief + variance)
+    return np.asarray(np.clip(rate, _LEAST_RATE, 1.0))
 
 
 def _counts(examples: Examples, classes: int) -> Array:
