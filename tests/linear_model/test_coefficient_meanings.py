@@ -181,24 +181,35 @@ def test_every_kind_of_rule_is_among_them():
 
 
 @pytest.mark.filterwarnings("ignore:no coefficient has a finite")
-class TestClippedLoss:
+class TestNote:
     X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 2))
     LABELS = (X[:, 0] > 0) + 0
+    CLIPPED = (
+        "These coefficients are those of the clipped loss and usually too far from 0; for the "
+        "usual ones fit "
+    )
 
     def note(self, classes=2, **settings):
-        model = PrivateLogisticRegression(
-            epsilon=8.0, classes=range(classes), random_state=0, epochs=2, **settings
-        )
+        settings = {"epsilon": 8.0, "random_state": 0, "epochs": 2, "center": False} | settings
+        model = PrivateLogisticRegression(classes=range(classes), **settings)
         found = summary(model.fit(self.X, self.LABELS))
         assert str(found).endswith(found.note or f"{found.adds_to}.")
         return found.note
 
-    def test_it_is_said_with_what_to_do(self):
-        text = "These coefficients are those of the clipped loss and usually too far from 0; "
-        assert self.note() == text + "for the usual ones fit with intervals=True."
+    def test_a_clipped_loss_is_said_with_what_to_do(self):
+        assert self.note() == f"{self.CLIPPED}with intervals=True."
         assert self.note(clip_norm=0.5) == self.note()
-        assert self.note(clip_norm=0.5, intervals=True).endswith("fit without clip_norm.")
-        assert self.note(classes=3).endswith("fit with clip_norm=1.426.")
+        assert self.note(clip_norm=0.5, intervals=True) == f"{self.CLIPPED}without clip_norm."
+        assert self.note(classes=3) == f"{self.CLIPPED}with clip_norm=1.426 and center=False."
+
+    def test_rows_that_are_scaled_down_are_said(self):
+        """A summary's coefficients are not those of rows far from the mean."""
+        text = self.note(clip_norm=1.0, center=True)
+        assert text.startswith("Rows far from the published mean are scaled down")
+        assert "center=False" in text
+        assert self.note(center=True) == f"{self.note()} {text}"
+        ridge = PrivateRidge(target_range=(0, 1), epsilon=8.0, random_state=0)
+        assert summary(ridge.fit(self.X, self.LABELS)).note == text
 
     @pytest.mark.parametrize(
         "settings",
@@ -208,6 +219,6 @@ class TestClippedLoss:
     def test_the_remedies_are_remedies(self, settings):
         assert self.note(**settings) is None
 
-    def test_regression_says_nothing(self):
-        ridge = PrivateRidge(target_range=(0, 1), random_state=0).fit(self.X, self.LABELS)
-        assert summary(ridge).note is None
+    def test_plain_regression_says_nothing(self):
+        ridge = PrivateRidge(target_range=(0, 1), center=False, random_state=0)
+        assert summary(ridge.fit(self.X, self.LABELS)).note is None

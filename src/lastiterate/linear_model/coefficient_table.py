@@ -201,7 +201,7 @@ def summary(model: Any, *, level: float = 0.95) -> CoefficientTable:
         tuple(rows),
         _sum_text(fitted, classes),
         None if covariance is None else level,
-        _clip_note(fitted),
+        _note(fitted),
     )
 
 
@@ -335,7 +335,13 @@ def _sum_text(model: PrivateLinearModel, classes: list[str]) -> str:
     return f"the {'log-odds' if model._has_probabilities else 'score'} of {classes[1]}"
 
 
-def _clip_note(model: PrivateLinearModel) -> str | None:
+def _note(model: PrivateLinearModel) -> str | None:
+    """What keeps the coefficients from being the usual ones; None if nothing does."""
+    said = [text for text in (_clip_text(model), _centre_text(model)) if text is not None]
+    return " ".join(said) or None
+
+
+def _clip_text(model: PrivateLinearModel) -> str | None:
     """A sentence on coefficients of probabilities whose loss was clipped; None if it was not."""
     if not model._has_probabilities:
         return None
@@ -350,8 +356,18 @@ def _clip_note(model: PrivateLinearModel) -> str | None:
     else:
         constant = model._constant if model.fit_intercept else 0.0
         longest = largest * model.feature_bound_ * math.hypot(1.0, constant)
-        remedy = f"with clip_norm={math.ceil(1e3 * longest) / 1e3:g}"
+        remedy = f"with clip_norm={math.ceil(1e3 * longest) / 1e3:g} and center=False"
     return (
         "These coefficients are those of the clipped loss and usually too far from 0; for the "
         f"usual ones fit {remedy}."
+    )
+
+
+def _centre_text(model: PrivateLinearModel) -> str | None:
+    """A sentence on rows that are scaled down around a mean; None if there is no mean."""
+    if model.center_ is None:
+        return None
+    return (
+        "Rows far from the published mean are scaled down, and for them the coefficients are too "
+        "large; with center=False only those beyond feature_bound are."
     )
