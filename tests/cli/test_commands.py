@@ -1,5 +1,6 @@
 """The command: what it prints, what it writes, and how it refuses."""
 
+import errno
 import json
 import os
 import re
@@ -48,6 +49,33 @@ class TestUnknownWords:
     )
     def test_is_said(self, capsys, words, meant):
         assert meant in said(capsys, *words, code=2)
+
+
+class TestTooLittleMemory:
+    """One line, and no traceback, wherever memory ends."""
+
+    @pytest.mark.parametrize(
+        "error", [MemoryError("SECRET"), OSError(errno.ENOMEM, "Cannot allocate memory")]
+    )
+    @pytest.mark.parametrize("options, remedy", [([], True), (["--mapped", "scratch"], False)])
+    def test_training_names_the_option(self, capsys, monkeypatch, error, options, remedy):
+        def fail(*_, **__):
+            raise error
+
+        monkeypatch.setattr("lastiterate.cli.commands.train.open_table", fail)
+        command = ("train", "people.csv", "--target", "income", *options)
+        text = said(capsys, *command, code=2)
+        assert text.count("\n") == 1 and "must fit into memory" in text
+        assert ("add --mapped FOLDER" in text) == remedy
+        assert "SECRET" not in text and "Errno" not in text
+
+    def test_others_do_not(self, capsys, monkeypatch):
+        def fail(*_, **__):
+            raise MemoryError
+
+        monkeypatch.setattr(li, "account", fail)
+        text = said(capsys, "account", *RUN, code=2)
+        assert "must fit into memory" in text and "--mapped" not in text
 
 
 class TestAccounting:
