@@ -51,6 +51,18 @@ class TestUnknownWords:
         assert meant in said(capsys, *words, code=2)
 
 
+class TestBounds:
+    def test_an_id_is_explained_without_a_flag(self, capsys):
+        explained = said(capsys, "bounds", "--explain", "random-order/shuffled")
+        assert said(capsys, "bounds", "random-order/shuffled") == explained
+
+    def test_one_id_at_a_time(self, capsys):
+        ids = ("random-order/shuffled", "--explain", "random-order/shuffled")
+        assert "--explain must be left out where an ID is given" in said(
+            capsys, "bounds", *ids, code=2
+        )
+
+
 class TestTooLittleMemory:
     """One line, and no traceback, wherever memory ends."""
 
@@ -65,9 +77,11 @@ class TestTooLittleMemory:
         monkeypatch.setattr("lastiterate.cli.commands.train.open_table", fail)
         command = ("train", "people.csv", "--target", "income", *options)
         text = said(capsys, *command, code=2)
-        assert text.count("\n") == 1 and "must fit into memory" in text
+        assert text.count("\n") == 1
+        assert "must fit into memory" in text
         assert ("add --mapped FOLDER" in text) == remedy
-        assert "SECRET" not in text and "Errno" not in text
+        assert "SECRET" not in text
+        assert "Errno" not in text
 
     def test_others_do_not(self, capsys, monkeypatch):
         def fail(*_, **__):
@@ -75,7 +89,8 @@ class TestTooLittleMemory:
 
         monkeypatch.setattr(li, "account", fail)
         text = said(capsys, "account", *RUN, code=2)
-        assert "must fit into memory" in text and "--mapped" not in text
+        assert "must fit into memory" in text
+        assert "--mapped" not in text
 
 
 class TestAccounting:

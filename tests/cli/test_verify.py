@@ -370,8 +370,13 @@ IN_A_CLONE = r"git checkout v0\.1\.0 && pip install \.$"
 
 class TestOtherVersions:
     def test_of_development_are_several_commits(self, fitted):
-        record = json.loads(fitted.certificate_) | {"format": 7, "software": "lastiterate 0.2.0.dev0"}
-        with pytest.raises(OtherVersionCertificate, match="several commits bear that name") as found:
+        record = json.loads(fitted.certificate_) | {
+            "format": 7,
+            "software": "lastiterate 0.2.0.dev0",
+        }
+        with pytest.raises(
+            OtherVersionCertificate, match="several commits bear that name"
+        ) as found:
             verify(sealed(record))
         assert str(found.value).endswith("git checkout COMMIT && pip install .")
 

@@ -144,7 +144,9 @@ def _memory_text(options: Mapping[str, str], given: Sequence[str]) -> str:
     if mapped is None:
         return "what is computed must fit into memory: let this process have more, or ask for less"
     if any(word.split("=")[0] == mapped for word in given):
-        return f"blocks of rows must fit into memory, also with {mapped}: let this process have more"
+        return (
+            f"blocks of rows must fit into memory, also with {mapped}: let this process have more"
+        )
     return (
         "all rows and a second copy of them must fit into memory: let this process have more, or "
         f"add {mapped} FOLDER, which keeps the rows in scratch files there"
