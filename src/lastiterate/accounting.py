@@ -29,10 +29,10 @@ def account(
     ----------
     run : TrainingRun
         The description of the training.
-    bounds : str, Bound, or list of them, optional
+    bounds : str, Bound of the catalogue, or list of them, optional
         Ids, families such as "fixed-order", or bounds of `CATALOGUE`, to use instead of all
         certified bounds.
-    including : str, Bound, or list of them, optional
+    including : str, Bound of the catalogue, or list of them, optional
         The same, to be evaluated in addition, such as "published".
     other_releases : sequence of Release, optional
         Statistics of the same examples that are also published, with Gaussian noise.

@@ -71,12 +71,22 @@ class OtherVersion(LastIterateError, ValueError):
             )
         return cls(
             f"{what} was written by lastiterate {issued} ({found}), and {this}. To check it, "
-            f"install that version: pip install lastiterate=={issued}"
+            f"install that version, {_installation(issued)}"
         )
 
 
 class OtherVersionCertificate(OtherVersion, InvalidCertificate):
     """A certificate that another version issued, which this one can neither confirm nor refute."""
+
+
+def _installation(version: str) -> str:
+    """How to install a version, from a clone of the repository."""
+    if "dev" in version:
+        return (
+            "a development version: several commits bear that name, so ask who issued it which "
+            "one, and in a clone of the repository: git checkout COMMIT && pip install ."
+        )
+    return f"in a clone of the repository: git checkout v{version} && pip install ."
 
 
 def version_in(software: object) -> str | None:

@@ -98,6 +98,30 @@ class TestUnknownFields:
                 assert f"not known: {'.'.join([*path, 'note'])}" in str(refused.value)
 
 
+class TestPublishedNumbers:
+    @pytest.mark.parametrize("classes", [2, 3])
+    def test_rates_are_one_for_each_output(self, classes):
+        settings = QUICK | {"classes": list(range(classes)), "rate_matching": 0.3}
+        model = PrivateLogisticRegression(**settings).fit(X, np.arange(400) % classes)
+        record = json.loads(model.certificate_)
+        verify(sealed(record))
+        (rates,) = (one for one in record["other_releases"] if one["kind"] == "rates")
+        published = rates["published (noisy)"]
+        for other in ([], published * 2, published * 5_000):
+            rates["published (noisy)"] = other
+            with pytest.raises(InvalidCertificate, match="one shift of an intercept"):
+                verify(sealed(record))
+
+    @pytest.mark.parametrize("stripped", [0, 1])
+    def test_candidates_have_the_score_that_chose(self, certificates, stripped):
+        record = json.loads(json.dumps(certificates["selected"]))
+        one = record["selection"]["candidates"][stripped]
+        releases = one["other_releases"]
+        one["other_releases"] = [each for each in releases if each["kind"] != "accuracy"]
+        with pytest.raises(InvalidCertificate, match="not all listed with the same score"):
+            verify(sealed(record))
+
+
 class TestFieldsThatMustBeThere:
     @pytest.mark.parametrize(
         "path, name, value, reason",
@@ -216,7 +240,7 @@ class TestTheCommand:
         assert trust.endswith("nothing else was published of it")
         (stated,) = (one for one in others if one.startswith("only stated, and not derived"))
         assert "which version trained it" in stated
-        assert "the numbers of the noisy outliers" in stated
+        assert "the noisy counts of outliers" in stated
         assert ("the score" in stated) == (kind == "selected")
         assert ("which rows went" in stated) == (kind == "unlearned")
 

@@ -1,5 +1,6 @@
 """The command: what it prints, what it writes, and how it refuses."""
 
+import errno
 import json
 import os
 import re
@@ -48,6 +49,48 @@ class TestUnknownWords:
     )
     def test_is_said(self, capsys, words, meant):
         assert meant in said(capsys, *words, code=2)
+
+
+class TestBounds:
+    def test_an_id_is_explained_without_a_flag(self, capsys):
+        explained = said(capsys, "bounds", "--explain", "random-order/shuffled")
+        assert said(capsys, "bounds", "random-order/shuffled") == explained
+
+    def test_one_id_at_a_time(self, capsys):
+        ids = ("random-order/shuffled", "--explain", "random-order/shuffled")
+        assert "--explain must be left out where an ID is given" in said(
+            capsys, "bounds", *ids, code=2
+        )
+
+
+class TestTooLittleMemory:
+    """One line, and no traceback, wherever memory ends."""
+
+    @pytest.mark.parametrize(
+        "error", [MemoryError("SECRET"), OSError(errno.ENOMEM, "Cannot allocate memory")]
+    )
+    @pytest.mark.parametrize("options, remedy", [([], True), (["--mapped", "scratch"], False)])
+    def test_training_names_the_option(self, capsys, monkeypatch, error, options, remedy):
+        def fail(*_, **__):
+            raise error
+
+        monkeypatch.setattr("lastiterate.cli.commands.train.open_table", fail)
+        command = ("train", "people.csv", "--target", "income", *options)
+        text = said(capsys, *command, code=2)
+        assert text.count("\n") == 1
+        assert "must fit into memory" in text
+        assert ("add --mapped FOLDER" in text) == remedy
+        assert "SECRET" not in text
+        assert "Errno" not in text
+
+    def test_others_do_not(self, capsys, monkeypatch):
+        def fail(*_, **__):
+            raise MemoryError
+
+        monkeypatch.setattr(li, "account", fail)
+        text = said(capsys, "account", *RUN, code=2)
+        assert "must fit into memory" in text
+        assert "--mapped" not in text
 
 
 class TestAccounting:

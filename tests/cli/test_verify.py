@@ -369,12 +369,26 @@ def sealed(record):
     return json.dumps(record | {"digest": statements.digest(record)})
 
 
+IN_A_CLONE = r"git checkout v0\.1\.0 && pip install \.$"
+
+
 class TestOtherVersions:
+    def test_of_development_are_several_commits(self, fitted):
+        record = json.loads(fitted.certificate_) | {
+            "format": 7,
+            "software": "lastiterate 0.2.0.dev0",
+        }
+        with pytest.raises(
+            OtherVersionCertificate, match="several commits bear that name"
+        ) as found:
+            verify(sealed(record))
+        assert str(found.value).endswith("git checkout COMMIT && pip install .")
+
     @pytest.mark.parametrize("found", [6, 7, 99])
     def test_certificates(self, capsys, tmp_path, fitted, found):
         record = json.loads(fitted.certificate_) | {"format": found}
         record |= {"software": "lastiterate 0.1.0"}
-        with pytest.raises(OtherVersionCertificate, match=r"pip install lastiterate==0\.1\.0$"):
+        with pytest.raises(OtherVersionCertificate, match=IN_A_CLONE):
             verify(sealed(record))
         li.save(fitted, tmp_path)
         (tmp_path / "certificate.json").write_text(sealed(record))
@@ -403,7 +417,7 @@ class TestOtherVersions:
         older = json.dumps(certificate | {"software": "lastiterate 0.1.0"})
         (tmp_path / "certificate.json").write_text(older)
         assert main(["predict", str(tmp_path), "no.csv"]) == 3
-        assert "pip install lastiterate==0.1.0" in capsys.readouterr().err
+        assert "git checkout v0.1.0 && pip install ." in capsys.readouterr().err
         (tmp_path / "certificate.json").unlink()
         with pytest.raises(OtherVersion, match="install the version that wrote it"):
             read_model(tmp_path / "model.json")
@@ -415,10 +429,10 @@ class TestOtherVersions:
         entry |= {"format": "lastiterate ledger 2", "software": "lastiterate 0.1.0"}
         del entry["hash"]
         path.write_text(json.dumps(entry | {"hash": hash_of(entry)}) + "\n")
-        with pytest.raises(OtherVersion, match=r"pip install lastiterate==0\.1\.0$"):
+        with pytest.raises(OtherVersion, match=IN_A_CLONE):
             li.Ledger(path)
         assert main(["ledger", "verify", str(path)]) == 3
-        assert "pip install lastiterate==0.1.0" in capsys.readouterr().err
+        assert "git checkout v0.1.0 && pip install ." in capsys.readouterr().err
 
     def test_certificates_in_a_ledger(self, capsys, tmp_path, fitted, monkeypatch):
         ledger = li.Ledger(tmp_path / "l", epsilon=4.0, delta=1e-5)

@@ -116,6 +116,7 @@ def test_train_is_charged_or_refused(capsys, folder):
     (folder / "p.json").write_text(json.dumps(SCHEMA))
     assert main([*TRAIN, "--epsilon", "1", "--ledger", "p.ledger"]) == 0
     assert [entry["what"] for entry in ledger().entries()[1:]] == ["reserved", "settled"]
+    assert ledger().entries()[1]["about"] == "PrivateLogisticRegression of 'income', in model"
     capsys.readouterr()
     assert main(["ledger", "add", "p.ledger", "model/certificate.json"]) == 2
     assert "costs nothing more" in capsys.readouterr().err

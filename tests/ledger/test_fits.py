@@ -1,6 +1,7 @@
 """Estimators under a ledger: every fit is charged, before it begins, whoever asks for it."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -150,6 +151,20 @@ class TestSearches:
         assert model.ledger.path == ledger.path
 
 
+class TestUnlearning:
+    def test_is_charged_to_the_ledger_of_the_fit(self, ledger, tmp_path):
+        key = b"a secret of 16 bytes or more"
+        settings = {"epsilon": 1.0, "l2": 0.1, **QUICK}
+        model = PrivateLogisticRegression(**settings).fit(X, Y, key=key, ledger=ledger)
+        new = model.unlearn(X, Y, rows=[17], key=key, extra_steps=1, at_any_cost=True)
+        assert states(ledger) == ["reserved", "settled"] * 2
+        PrivateScore.of(new, X, Y, epsilon=0.1)
+        assert states(ledger) == ["reserved", "settled"] * 3
+        other = li.Ledger(tmp_path / "other", epsilon=2.0, delta=1e-5)
+        with pytest.raises(InvalidParameter, match="a release is charged once"):
+            model.unlearn(X, Y, rows=[18], key=key, extra_steps=1, ledger=other)
+
+
 class TestScores:
     def test_are_charged(self, ledger):
         model = PrivateLogisticRegression(epsilon=1.0, **QUICK).fit(X, Y, ledger=ledger)
@@ -166,6 +181,44 @@ class TestScores:
         other = li.Ledger(tmp_path / "other", epsilon=2.0, delta=1e-5)
         PrivateScore.of(model, X, Y, epsilon=0.5, ledger=other)
         assert states(ledger) == states(other) * 2
+
+    def test_are_charged_to_the_ledger_of_the_fit(self, ledger, tmp_path):
+        model = PrivateLogisticRegression(epsilon=1.0, **QUICK).fit(X, Y, ledger=ledger.path)
+        PrivateScore.of(pickle.loads(pickle.dumps(model)), X, Y, epsilon=0.5)
+        assert states(ledger) == ["reserved", "settled"] * 2
+        with pytest.raises(BudgetExceeded, match="a score"):
+            PrivateScore.of(model, X, Y, epsilon=2.0)
+        PrivateScore.of(model.set_params(ledger=None).fit(X, Y), X, Y, epsilon=2.0)
+        assert states(ledger) == ["reserved", "settled"] * 2
+        assert clone(model).ledger is None
+
+    def test_of_a_model_that_went_elsewhere(self, ledger, tmp_path):
+        model = PrivateLogisticRegression(epsilon=1.0, **QUICK).fit(X, Y, ledger=ledger)
+        pickled = pickle.dumps(model)
+        moved = ledger.path.rename(tmp_path / "moved.ledger")
+        elsewhere = pickle.loads(pickled)
+        assert elsewhere.predict(X).shape == Y.shape
+        with pytest.raises(InvalidParameter, match="pass where it is now; found nothing at"):
+            PrivateScore.of(elsewhere, X, Y, epsilon=0.5)
+        PrivateScore.of(elsewhere, X, Y, epsilon=0.5, ledger=moved)
+        PrivateScore.of(elsewhere.set_params(ledger=moved), X, Y, epsilon=0.1)
+        assert states(li.Ledger(moved)) == ["reserved", "settled"] * 3
+
+    def test_of_a_loaded_model_need_one(self, ledger, tmp_path):
+        model = PrivateLogisticRegression(epsilon=1.0, **QUICK).fit(X, Y, ledger=ledger)
+        li.save(model, tmp_path / "model")
+        assert "people.ledger" not in (tmp_path / "model" / "model.json").read_text()
+        loaded = li.load(tmp_path / "model")
+        PrivateScore.of(loaded, X, Y, epsilon=0.5)
+        assert states(ledger) == ["reserved", "settled"]
+        PrivateScore.of(loaded, X, Y, epsilon=0.5, ledger=ledger)
+        assert states(ledger) == ["reserved", "settled"] * 2
+
+    def test_of_a_fit_in_one_ledger_are_not_of_another(self, ledger, tmp_path):
+        other = li.Ledger(tmp_path / "other", epsilon=2.0, delta=1e-5)
+        model = PrivateLogisticRegression(epsilon=1.0, **QUICK).fit(X, Y, ledger=ledger)
+        with pytest.raises(InvalidParameter, match="a release is charged once"):
+            PrivateScore.of(model.set_params(ledger=other), X, Y, epsilon=0.5)
 
     def test_can_be_added(self, ledger):
         model = PrivateLogisticRegression(epsilon=1.0, **QUICK).fit(X, Y)

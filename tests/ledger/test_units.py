@@ -56,6 +56,8 @@ class TestScores:
         state = ledger(5, adaptive=adaptive)
         model = PrivateLogisticRegression(epsilon=1.0, examples_per_person=5, **QUICK)
         model.fit(X, Y, ledger=state)
+        if later:
+            del model.ledger_
         score = PrivateScore.of(model, X, Y, epsilon=1.0, ledger=None if later else state)
         if later:
             state.add(score)

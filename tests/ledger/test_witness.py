@@ -85,6 +85,13 @@ class TestWitness:
         ledger.add(COST, "c")
         assert json.loads(witness.read_text())["n"] == 3
 
+    def test_a_head_with_more_in_it_is_never_replaced(self, ledger, tmp_path):
+        ledger.write_witness(kept := tmp_path / "kept.witness")
+        kept.write_text(text := json.dumps(json.loads(kept.read_text()) | {"notes": "precious"}))
+        with pytest.raises(InvalidParameter, match="never replaced"):
+            ledger.write_witness(kept)
+        assert kept.read_text() == text
+
     def test_the_ledger_is_never_replaced_by_its_witness(self, ledger, path):
         with pytest.raises(InvalidParameter, match="another file than the ledger"):
             ledger.write_witness(path.parent / "." / path.name)

@@ -146,3 +146,41 @@ def test_of_maps(method):
     with pytest.raises(InvalidParameter) as refused:
         getattr(QuadraticSketch(4).feature_map(columns=2), method)(rows)
     assert TOKEN not in kept(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector")
+@pytest.mark.parametrize("frame", ["pyarrow", "pandas", "polars"])
+def test_of_tables_of_one_column_of_targets(frame):
+    pa = pytest.importorskip("pyarrow")
+    model = PrivateLogisticRegression(classes=["no", "yes"], random_state=0).fit(ROWS, SIDES)
+    cells = [one.encode() for one in SIDES]
+    cells[17] = TOKEN.encode() + b"\xff"
+    lengths = np.cumsum([0, *map(len, cells)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(lengths.tobytes()), pa.py_buffer(b"".join(cells))]
+    column = pa.StringArray.from_buffers(pa.string(), len(cells), buffers)
+    table = pa.table({"y": column})
+    if frame == "pandas":
+        pd = pytest.importorskip("pandas")
+        table = pd.DataFrame({"y": pd.array(column, dtype=pd.ArrowDtype(pa.string()))})
+    elif frame == "polars":
+        table = pytest.importorskip("polars").DataFrame({"y": SIDES})
+    expected = model.score(ROWS, SIDES)
+    assert model.score(ROWS, table) == pytest.approx(expected, abs=0.01)
+    assert PrivateScore.of(model, ROWS, table, epsilon=50.0).value == pytest.approx(
+        expected, abs=0.02
+    )
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector")
+def test_of_what_numpy_cannot_read():
+    class Targets:
+        shape = (400, 1)
+
+        def __array__(self, *_, **__):
+            raise ValueError(TOKEN)
+
+    model = PrivateLogisticRegression(classes=["no", "yes"], random_state=0).fit(ROWS, SIDES)
+    for score in (model.score, lambda X, y: PrivateScore.of(model, X, y, epsilon=50.0), model.fit):
+        with pytest.raises(InvalidParameter, match="Targets that numpy cannot read") as refused:
+            score(ROWS, Targets())
+        assert TOKEN not in kept(refused.value)

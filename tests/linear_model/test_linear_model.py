@@ -271,7 +271,7 @@ class TestNothingIsLeftBehind:
         allowed = {"n_features_in_", "parameters_", "privacy_", "certificate_", "n_iter_",
                    "classes_", "coef_", "intercept_", "feature_bound_", "outliers_",
                    "target_bound_", "center_", "center_bound_", "undeclared_", "rate_shift_",
-                   "interval_estimate_", "interval_covariance_"}  # fmt: skip
+                   "interval_estimate_", "interval_covariance_", "ledger_"}  # fmt: skip
         assert published <= allowed
         assert not hasattr(fitted, "partial_fit")
         with pytest.raises(AttributeError, match="compose"):

@@ -98,6 +98,29 @@ def test_clones_are_not_fitted():
 
 class TestRefusals:
     @pytest.mark.parametrize(
+        "column",
+        [
+            np.arange(6.0).reshape(3, 2),
+            np.array([["a", "b"]] * 3),
+            np.ma.masked_array(np.ones((3, 2)), mask=np.eye(3, 2)),
+            ("pandas", "DataFrame"),
+            ("polars", "DataFrame"),
+            ("pyarrow", "table"),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize(
+        "entry", ["as it is", {"range": [0, 1]}, {"values": ["a"]}, {"cuts": [1]}], ids=str
+    )
+    def test_columns_that_are_tables(self, column, entry):
+        if isinstance(column, tuple):
+            column = getattr(pytest.importorskip(column[0]), column[1])({"a": [1.0, 2.0, 3.0]})
+        encoder = PrivateSchema({"x": entry, "y": "as it is"}, bound=None)
+        encoder.fit(table := {"x": column, "y": np.ones(3)})
+        with pytest.raises(InvalidParameter, match=r"'x'.*one cell for each row.*of shape"):
+            encoder.transform(table)
+
+    @pytest.mark.parametrize(
         "change, said",
         [
             ({"schema": {"age": {"range": [0, 1]}}}, "nothing about job, name"),

@@ -10,7 +10,8 @@ from sklearn.pipeline import make_pipeline
 import lastiterate
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
-from lastiterate.tables.cells import days_of
+from lastiterate.tables.cells import BadCells, days_of
+from lastiterate.tables.column_rules import rule_of
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.schema_file import skeleton
 from lastiterate.tables.table_files import open_table
@@ -56,6 +57,40 @@ def test_a_format_of_text(format, cells):
 def test_what_is_no_date(cell):
     with pytest.raises(InvalidParameter, match=r"column 'a' must be a date .* in row 2,"):
         rows({"a": YEAR}, a=["2021-01-01", cell])
+
+
+PLACEHOLDERS = [
+    ["9999-12-31", "2021-01-05"],
+    ["31.12.9999", "05.01.2021"],
+    [dt.date(9999, 12, 31), dt.date(2021, 1, 5)],
+    np.array(["0001-01-01", "2021-01-05"], dtype="M8[s]"),
+]
+
+
+def refuse_years(cells):
+    rule = rule_of("on", {"dates": ["2021-01-01", "2024-12-31"], "format": "%d.%m.%Y"})
+    with pytest.raises(BadCells) as refused:
+        rule.encode(cells, np.zeros((2, 1)))
+    assert refused.value.what == "a date before 1678 or after 2262"
+    assert "between 1678 and 2262" in refused.value.remedy
+
+
+@pytest.mark.parametrize("cells", PLACEHOLDERS, ids=str)
+def test_placeholders_for_no_date_are_told_the_years(cells):
+    refuse_years(cells)
+
+
+@pytest.mark.parametrize("day", ["9999-12-31", "12345-01-01"])
+def test_placeholders_of_pandas_are(day):
+    pd = pytest.importorskip("pandas")
+    refuse_years(np.array([pd.Timestamp(np.datetime64(day, "s")), None], dtype=object))
+    refuse_years(pd.Series([np.datetime64(day, "s"), None]))
+
+
+def test_intervals_of_dates_are_refused_with_a_reason():
+    for more in ({"bins": 3}, {"cuts": ["2022-01-01"]}, {"range": [0, 1]}, {"baseline": 0}):
+        with pytest.raises(InvalidParameter, match="left out beside 'dates': a date is one number"):
+            rule_of("on", {"dates": ["2021-01-01", "2024-12-31"]} | more)
 
 
 def test_days_between():

@@ -17,6 +17,8 @@ from lastiterate.certificate.arithmetic_record import FIELDS, NAME
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.known_maps import FEATURE_MAPS, UnknownScale, map_of
 from lastiterate.other_releases import (
+    ACCURACY,
+    ERRORS,
     INTERVALS,
     MEAN,
     NOISE_OF_COUNTS,
@@ -31,6 +33,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.centring import MEAN_BOUND, MEAN_DIGEST
 from lastiterate.train.data_digest import is_digest
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
+from lastiterate.train.objectives import from_record
 
 Names = Mapping[str, Any]  # a field by its name, to the names inside it; None where it is a value
 
@@ -141,7 +144,13 @@ def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
             reasons.append(f"what was published as {one['kind']} is no number with stated noise")
         elif one["kind"] == MEAN and not _is_within(one[PUBLISHED], record["features"]["bound"]):
             reasons.append("the bound around the mean is not positive and within that on features")
+        elif one["kind"] == RATES and len(one[PUBLISHED]) != _outputs(record):
+            reasons.append("it does not have one shift of an intercept for each output")
     return reasons
+
+
+def _outputs(record: Mapping[str, Any]) -> int:
+    return from_record(record["objective"]).outputs
 
 
 def _are_maps(record: Mapping[str, Any]) -> bool:
@@ -159,10 +168,23 @@ def _are_maps(record: Mapping[str, Any]) -> bool:
     return follow and maps[-1].width == record["features"]["width"]
 
 
+_NOISY = {
+    OUTLIERS: "the noisy counts of outliers",
+    UNDECLARED: "the noisy counts of undeclared values",
+    MEAN: "the noisy mean",
+    RATES: "the noisy rates",
+    INTERVALS: "the noisy numbers of the intervals",
+    ACCURACY: "the noisy accuracy",
+    ERRORS: "the noisy mean of the errors",
+}
+
+
 def on_trust(record: Mapping[str, Any]) -> list[str]:
     """Lines that name what verification takes on trust."""
     named = [words for name, words in _STATED.items() if name in record]
-    named += [f"the numbers of the noisy {one['kind']}" for one in record["other_releases"]]
+    named += [
+        _NOISY.get(one["kind"], f"the noisy {one['kind']}") for one in record["other_releases"]
+    ]
     if "selection" in record:
         named.append("the score of the selection")
     if "unlearning" in record:

@@ -10,7 +10,7 @@ from typing import Any
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.arithmetic_record import NAME, stated_problem
 from lastiterate.errors import InvalidParameter
-from lastiterate.other_releases import Release, without_published
+from lastiterate.other_releases import ACCURACY, ERRORS, Release, without_published
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
@@ -27,6 +27,7 @@ LAW = (
 )
 PUBLIC_SCORE = "on public data"
 PRIVATE_SCORE = "on the training data, with noise, as listed under other_releases"
+SCORE_KINDS = (ACCURACY, ERRORS)
 SCORES = (PUBLIC_SCORE, PRIVATE_SCORE)
 
 
@@ -75,6 +76,8 @@ def selected_report(
         reasons.append("how its tries were made is unknown")
     if _as_candidate(record) not in [_as_candidate(one) for one in stated["candidates"]]:
         reasons.append("its run is not one of its candidates")
+    if stated["score"]["scored"] == PRIVATE_SCORE and not _have_one_score(stated["candidates"]):
+        reasons.append("its candidates are not all listed with the same score")
     reports: list[PrivacyReport] = []
     for one in stated["candidates"]:
         run = from_dict(one["run"])
@@ -92,6 +95,15 @@ def selected_report(
         reports.append(known[0] if known else _report(record, one, run, other_releases))
     tries = Tries(stated["shape"], stated["stop"])
     return as_selected(chosen, selected(reports, tries), bound=bound), reasons
+
+
+def _have_one_score(candidates: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether every candidate lists one noisy score, and all of them the same."""
+    scores = [
+        [without_published(one) for one in each["other_releases"] if one["kind"] in SCORE_KINDS]
+        for each in candidates
+    ]
+    return all(len(one) == 1 and one == scores[0] for one in scores)
 
 
 def _report(

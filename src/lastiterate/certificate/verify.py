@@ -59,7 +59,7 @@ READ_ERRORS = (
     ArithmeticError,
     LastIterateError,
 )
-MOST_STEPS = 20_000_000  # which take about a minute, and 3 GB
+MOST_STEPS = 10_000_000  # which take about half a minute, and less than 2 GB
 MOST_PER_PERSON = 1_000  # which take some minutes
 MOST_DRAWN_EPOCHS = 1_000  # whose batches are drawn together
 MOST_STEPS_OF_PERSON = 2_000_000  # where a person has several examples

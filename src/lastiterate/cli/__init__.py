@@ -5,6 +5,7 @@ one line that names the option, the allowed range and the value; 3 a file of ano
 the one to install; 4 weights beside a certificate that were not checked; 130 interrupted.
 """
 
+import errno
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -108,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"{error.filename}: {error.strerror}; check the path and its permissions", 2)
     except InvalidParameter as error:
         return _say(_with_option(error, _options(command, given)), 2)
-    except (LastIterateError, OSError, ValueError, ArithmeticError) as error:
+    except (LastIterateError, OSError, ValueError, ArithmeticError, MemoryError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+            return _say(_memory_text(_options(command, given), given), 2)
         return _say(str(error), 2)
     if code == _INTERRUPTED:
         return _say("interrupted", _INTERRUPTED)
@@ -133,6 +136,21 @@ def _with_option(error: InvalidParameter, options: Mapping[str, str]) -> str:
     if name is None:
         return str(error)
     return str(InvalidParameter(name, error.value, must_be=error.must_be, found=error.found))
+
+
+def _memory_text(options: Mapping[str, str], given: Sequence[str]) -> str:
+    """What to do where memory ends, by the options that there are and those that were given."""
+    mapped = options.get("mapped")
+    if mapped is None:
+        return "what is computed must fit into memory: let this process have more, or ask for less"
+    if any(word.split("=")[0] == mapped for word in given):
+        return (
+            f"blocks of rows must fit into memory, also with {mapped}: let this process have more"
+        )
+    return (
+        "all rows and a second copy of them must fit into memory: let this process have more, or "
+        f"add {mapped} FOLDER, which keeps the rows in scratch files there"
+    )
 
 
 def _commands_text(error: Any) -> str:

@@ -31,7 +31,7 @@ from lastiterate.train.traceback_scrubbing import discreet
 
 _HELD_SHARE = 0.3  # of a worker's memory: arranging rows needs two copies
 _PATIENCE = 60.0  # seconds for a first worker
-_NOT_SENT = ("client", "ledger", "random_state", "privacy_", "certificate_")
+_NOT_SENT = ("client", "ledger", "ledger_", "random_state", "privacy_", "certificate_")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

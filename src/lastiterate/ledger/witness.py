@@ -20,6 +20,7 @@ from lastiterate.ledger.journal_lines import Entry, sync_folder
 from lastiterate.run.serialise import unambiguous_json
 
 FORMAT = "lastiterate ledger head 1"
+_KEYS = {"format", "ledger", "n", "hash", "signature"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def is_head(content: bytes) -> bool:
         Head.from_text(text := content.decode("utf-8"), "the head")
     except (InvalidLedger, ValueError):
         return False
-    return set(json.loads(text)) <= {"format", "ledger", "n", "hash", "signature"}
+    return set(json.loads(text)) <= _KEYS
 
 
 class Witness:
@@ -129,7 +130,7 @@ def is_earlier_head(path: Path, entries: Sequence[Entry]) -> IsOurs:
             head = Head.from_text(content.decode("utf-8"), os.fspath(path))
         except (InvalidLedger, ValueError):
             return False
-        return head.missing_from(entries) is None
+        return is_head(content) and head.missing_from(entries) is None
 
     return is_earlier
 

@@ -46,18 +46,37 @@ def as_column(y: Any) -> NDArray[Any]:
     """Targets as a column in which each has the type that it had; errors quote none."""
     # Columns of pyarrow have a length, and text for which numpy may find no characters.
     if hasattr(y, "__array__") and not (hasattr(y, "shape") or hasattr(y, "to_pylist")):
-        y = np.asarray(y)
+        y = _converted(y)
     shape = getattr(y, "shape", None) if hasattr(y, "shape") else (_length(y),)
     if shape is None or len(shape) not in (1, 2) or any(width != 1 for width in shape[1:]):
         found = f"y should be a 1d array, got an array of shape {shape} instead"
         raise InvalidParameter("y", must_be=_COLUMN, found=found)
     if len(shape) == 2:
         warn("A column-vector y was passed when a 1d array was expected", DataConversionWarning)
-        y = np.asarray(y)
+        y = _only_column(y)
     try:
         return array_of(y)
     except BadCells as bad:
         raise refused_targets(bad, _COLUMN) from None
+
+
+def _only_column(y: Any) -> Any:
+    """The one column of an array or table, as it is stored; errors of conversions quote cells."""
+    if hasattr(y, "iloc"):  # pandas
+        return y.iloc[:, 0]
+    if hasattr(y, "column_names"):  # pyarrow
+        return y.column(0)
+    if hasattr(y, "to_series"):  # polars
+        return y.to_series(0)
+    return _converted(y)
+
+
+def _converted(y: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(y)
+    except Exception:
+        pass
+    raise InvalidType("y", must_be=_COLUMN, found=f"a {type(y).__name__} that numpy cannot read")
 
 
 _COLUMN = "a column of targets, one for each row: text, numbers or truth values"

@@ -14,7 +14,7 @@ from lastiterate._html import card
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
-from lastiterate.ledger.reservations import one_ledger, reserve_training
+from lastiterate.ledger.reservations import kept, one_ledger, reserve_training
 from lastiterate.linear_model.confidence import (
     IntervalsMixin,
     measured_attributes,
@@ -198,6 +198,7 @@ class PrivateLinearModel(
             "privacy_": report,
             "certificate_": certificate,
             "n_iter_": report.run.steps,
+            "ledger_": kept(inputs.settings.ledger),
             "outliers_": result.other_releases.counts,
             "undeclared_": result.other_releases.undeclared,
             "center_": None if centre is None else centre.mean,

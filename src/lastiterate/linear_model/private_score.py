@@ -19,7 +19,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
-from lastiterate.ledger.reservations import charge_statistic, one_ledger
+from lastiterate.ledger.reservations import charge_statistic, ledgers_of, one_ledger
 from lastiterate.linear_model.class_labels import as_column, numbers_in, positions_of
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
@@ -100,7 +100,7 @@ class PrivateScore:
             A seed, for tests: whoever knows it can remove the noise.
         ledger : Ledger or path, optional
             The ledger that the score is charged to, before it is computed; by default the one of
-            the model.
+            the model: of its constructor or its fit.  A model from `lastiterate.load` has none.
 
         Returns
         -------
@@ -129,7 +129,7 @@ class PrivateScore:
         release = Release.of_mu(kind, mu / most, adjacency="replace")
         source = randomness(random_state)
         charge_statistic(
-            one_ledger(getattr(model, "ledger", None) if ledger is None else ledger),
+            one_ledger(*(ledgers_of(model) if ledger is None else [ledger])),
             release,
             f"a score, {kind}",
             examples_per_person=most,

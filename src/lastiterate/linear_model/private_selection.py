@@ -24,7 +24,7 @@ from lastiterate.certificate.selection import (
     selection_record,
 )
 from lastiterate.certificate.verify import refuse_unverifiable
-from lastiterate.ledger.reservations import one_ledger, reserve_selection
+from lastiterate.ledger.reservations import kept, one_ledger, reserve_selection
 from lastiterate.linear_model.candidates import Trial, best_of, calibrated_candidates, grid_settings
 from lastiterate.linear_model.fit_inputs import certificate_of
 from lastiterate.linear_model.sklearn_parameters import refuse_unknown_arguments
@@ -192,8 +192,9 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         if charged is not None:
             charged.settle(certificate)
         model = best.model
-        model.ledger = ledger  # what follows, such as a score, is charged there, too
+        model.ledger = ledger
         model._set_fitted(best.inputs, report, best.result, certificate)
+        model.ledger_ = kept(ledger)  # what follows, such as a score, is charged there, too
         self.best_estimator_ = model
         self.best_params_ = dict(best.candidate.params)
         self.best_score_ = best.score

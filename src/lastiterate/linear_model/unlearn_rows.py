@@ -16,7 +16,7 @@ from lastiterate.certificate import statements
 from lastiterate.certificate.chain import EARLIER, issue_request
 from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.errors import InvalidParameter, PrivacyWarning
-from lastiterate.ledger.reservations import one_ledger, reserve_training
+from lastiterate.ledger.reservations import ledgers_of, one_ledger, reserve_training
 from lastiterate.linear_model.removal_request import (
     ModelHistory,
     as_row_list,
@@ -125,7 +125,8 @@ class UnlearningMixin:
         noisier : float
             The noise on release, as a multiple of that of the training; more noise, fewer steps.
         ledger : Ledger or path, optional
-            The ledger that the extra steps are charged to; retained rows take part in them.
+            The ledger that the extra steps are charged to, since retained rows take part in them;
+            by default the one of the model: of its constructor or its fit.
         at_any_cost : bool
             Whether to continue if the target takes as many steps as training again, or more; by
             default that raises.  A model trained with `l2`, such as .01, needs fewer.
@@ -201,7 +202,7 @@ def _unlearn(
     seed = model.random_state
     about = f"{type(model).__name__}, unlearning request {len(requests.done)}"
     charged = None
-    if (book := one_ledger(model.ledger, ledger)) is not None:
+    if (book := one_ledger(*ledgers_of(model), ledger)) is not None:
         cost = requests.computed_report(account(extra))
         charged = reserve_training(book, cost, about, seeded=seed is not None)
     if seed is not None:

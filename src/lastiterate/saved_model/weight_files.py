@@ -229,7 +229,7 @@ def hub_model(folder: Path) -> SavedModel:
     if unknown:
         raise _more(unknown, folder, _FROM_HUB)
     if stated != text:
-        found = f"{folder}, altered since: its digest is not that of its content"
+        found = f"{folder}, whose files were altered since: its digest is not that of its content"
         raise AlteredModel("folder", must_be=_FROM_HUB, found=found)
     if not is_complete(record):
         raise AlteredModel("folder", str(folder), must_be=_FROM_HUB)

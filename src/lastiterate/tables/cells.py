@@ -79,6 +79,7 @@ class Instant(NamedTuple):
     timed: bool = False
 
 
+_BEYOND = Instant(2**64)  # any that storages of nanoseconds cannot have
 Cell = float | str | Instant | None  # None: missing
 Key = float | str | Instant
 
@@ -199,6 +200,9 @@ def days_of(column: Any, format: str | None = None) -> Array:
             different, which = np.unique(cells.numbers, return_inverse=True)
             cells = Cells(length, different=[*map(_of_number, different.tolist())], which=which)
         days = cells.each(lambda cell: _days(cell, format), np.float64)
+    far = np.flatnonzero(np.isneginf(days))
+    if far.size:
+        raise BadCells(_FAR, far.tolist(), f"{_NEAR}; placeholders for no date must be left empty")
     bad = np.flatnonzero(np.isinf(days))
     if bad.size:
         written = "YYYY-MM-DD" if format is None else f"YYYY-MM-DD or {format!r}"
@@ -227,6 +231,7 @@ def read(column: Any) -> Cells:
     """The cells of a column; raises `BadCells` for kinds that are none."""
     if isinstance(column, Cells):
         return column
+    _refuse_several_columns(column)
     stored = _arrow_of(column)
     if stored is not None:
         found = _different_texts(stored)
@@ -253,6 +258,7 @@ _STORAGES = {
 
 def array_of(column: Any) -> NDArray[Any]:
     """The cells of a column in an array, each with the type that it had."""
+    _refuse_several_columns(column)
     if not hasattr(column, "__array__"):
         return np.fromiter(column, dtype=object, count=len(column))
     if isinstance(column, np.ma.MaskedArray):
@@ -274,6 +280,16 @@ def array_of(column: Any) -> NDArray[Any]:
         elif getattr(getattr(held.dtype, "numpy_dtype", None), "kind", "") == "f":
             column = held.to_numpy(dtype=held.dtype.numpy_dtype, na_value=math.nan)
     return np.asarray(column).reshape(-1)
+
+
+def _refuse_several_columns(column: Any) -> None:
+    """Raise for tables and arrays of more than one cell in a row, whose cells would cross rows."""
+    shape = getattr(column, "shape", None)
+    if not isinstance(shape, tuple) or len(shape) == 1:
+        return
+    if not isinstance(column, np.ndarray) or any(width != 1 for width in shape[1:]):
+        found = f"an array or table of shape {tuple(map(int, shape))}"
+        raise BadCells(found, (), "a column of one cell for each row")
 
 
 def _as_objects(array: NDArray[Any]) -> NDArray[Any]:
@@ -541,14 +557,17 @@ def _of_iso(text: str) -> Instant | None:
         seconds -= -offset if sign == "-" else offset
     digits = fraction or "0"
     if len(digits) > 9:  # a unit in which storages have hardly any date
-        return Instant(2**64)
+        return _BEYOND
     nanoseconds = (days * 86_400 + seconds) * 10**9 + int(digits.ljust(9, "0"))
     return Instant(nanoseconds, len(digits) > 6)
 
 
 def _of_date(cell: Any) -> Instant:
     """The instant of a date, a time, or a timestamp of pandas; times without a zone are UTC."""
-    days = cell.toordinal() - _EPOCH
+    try:
+        days = cell.toordinal() - _EPOCH
+    except (NotImplementedError, OverflowError, ValueError):  # pandas, beyond the year 9999
+        return _BEYOND
     if not isinstance(cell, dt.datetime):
         return Instant(days * _DAY)
     seconds = days * 86_400 + 60 * (60 * cell.hour + cell.minute) + cell.second
@@ -599,13 +618,15 @@ def _is_timed(cell: Cell) -> bool:
 
 
 def _days(cell: Cell, format: str | None) -> float:
-    """The days of a date; nan if missing, inf if it is none."""
+    """The days of a date; nan if missing, inf if it is none, -inf if it is far from today."""
     if _is_missing(cell):
         return math.nan
     if not isinstance(cell, Instant) and format is not None:
         cell = _in_format(cell, format)
-    if not isinstance(cell, Instant) or _is_far(cell):
+    if not isinstance(cell, Instant):
         return math.inf
+    if _is_far(cell):
+        return -math.inf
     return float(_in_days(cell.nanoseconds))
 
 

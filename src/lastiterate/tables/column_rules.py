@@ -358,6 +358,12 @@ def rule_of(column: str, described: Any) -> ColumnRule:
         return _categorical(name, given)
     if set(given) <= {DATES, "format", "missing", "indicator"} and DATES in given:
         return _dates(name, given)
+    if DATES in given and (unknown := given.keys() & {"range", CUTS, BINS, BASELINE}):
+        must_be = (
+            f"left out beside {DATES!r}: a date is one number, mapped from the two dates to "
+            "[-1, 1]; to code intervals, add a column of years or days to the table"
+        )
+        raise InvalidParameter(f'{name}["{sorted(unknown)[0]}"]', must_be=must_be, found="both")
     if DAYS_BETWEEN in given:
         return _days_between(name, given)
     if _are_numbers(given):
@@ -439,7 +445,9 @@ def _indicator(name: str, given: dict[str, Any]) -> bool:
 
 def _dates(name: str, given: dict[str, Any]) -> Dates:
     ends = given[DATES]
-    must_be = 'two dates, the earlier one first, as in ["2021-01-01", "2024-12-31"]'
+    must_be = (
+        'two dates between 1678 and 2262, the earlier one first, as in ["2021-01-01", "2024-12-31"]'
+    )
     if not (isinstance(ends, (list, tuple)) and len(ends) == 2):
         raise InvalidParameter(f'{name}["{DATES}"]', ends, must_be=must_be)
     low, high = (_day(f'{name}["{DATES}"]', one, must_be) for one in ends)

@@ -37,6 +37,12 @@ def _explainable_ids(typed: str) -> list[str]:
 
 
 def bounds(
+    id_: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="explain this one; like --explain", autocompletion=_explainable_ids
+        ),
+    ] = None,
     explain: Annotated[
         str | None,
         typer.Option(help="an id, its last part, or a family", autocompletion=_explainable_ids),
@@ -44,11 +50,14 @@ def bounds(
 ) -> None:
     """List all bounds, lower bounds and estimates, or explain one.
 
-    Example: lastiterate bounds --explain random-order/shuffled
+    Example: lastiterate bounds random-order/shuffled
     """
     from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
     from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 
+    if id_ is not None and explain is not None:
+        raise InvalidParameter("explain", explain, must_be="left out where an ID is given")
+    explain = explain if id_ is None else id_
     if explain is not None:
         print("\n\n".join(_explained(one) for one in _named(explain)))
         return

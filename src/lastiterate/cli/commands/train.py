@@ -35,6 +35,7 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.cli.terminal import WITH_FORCE, line_width
 from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.ledger.reservations import charges_about
 from lastiterate.saved_model.file_writing import (
     CERTIFICATE,
     MODEL,
@@ -215,7 +216,8 @@ def train(
         warnings.simplefilter("always")
         encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=rows)
         encoded = with_features(encoded, feature_map, wide)
-        trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
+        with charges_about(f" of {target!r}, in {out}"):
+            trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
     saved = SavedModel(
         {
             "format": FORMAT,

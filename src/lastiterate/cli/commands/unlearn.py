@@ -22,6 +22,7 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.cli.terminal import WITH_FORCE
 from lastiterate.errors import InvalidParameter, PrivacyWarning
+from lastiterate.ledger.reservations import charges_about
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.saved_model.file_writing import (
     CERTIFICATE,
@@ -130,17 +131,18 @@ def unlearn(
     places = [_check.count("rows", one, at_least=1, at_most=most) - 1 for one in numbers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the text below says it
-        new = known.unlearn(
-            saved.features(read.rows),
-            targets,
-            rows=places,
-            epsilon=epsilon,
-            delta=delta,
-            key=key,
-            noisier=noisier,
-            ledger=open_ledger,
-            at_any_cost=at_any_cost,
-        )
+        with charges_about(f" of {saved.target!r}, in {out}"):
+            new = known.unlearn(
+                saved.features(read.rows),
+                targets,
+                rows=places,
+                epsilon=epsilon,
+                delta=delta,
+                key=key,
+                noisier=noisier,
+                ledger=open_ledger,
+                at_any_cost=at_any_cost,
+            )
     certificate = new.certificate_ if signer is None else signer.signed(new.certificate_)
     learnt = {
         "parameters": new.parameters_.tolist(),
