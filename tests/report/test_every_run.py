@@ -42,3 +42,10 @@ def test_where_the_next_bound_needs_no_smoothness(steps):
 def test_page_without_smoothness():
     pytest.importorskip("matplotlib")
     assert "fixed-order/non-smooth" in li.account(CONVEX_WITHOUT_SMOOTHNESS).to_html()
+
+
+def test_a_cut_run_with_a_schedule_of_momentum():
+    run = CONVEX_WITHOUT_SMOOTHNESS.replace(
+        batches=li.ShuffledEachEpoch(40, 10), momentum=[0.1 * k for k in range(1, 10)]
+    )
+    read(run)

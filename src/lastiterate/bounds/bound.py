@@ -281,6 +281,13 @@ class LowerBound(Statement):
     def certainty(self) -> Certainty:
         return Certainty.LOWER
 
+    def described(self, run: TrainingRun) -> TrainingRun:
+        """The first description that it covers and applies to, the first that it covers if none."""
+        covered = [one for one in run.descriptions if type(one.batches) in self.covers]
+        if len(covered) < 2:
+            return super().described(run)
+        return next((one for one in covered if not self._violated(one)), covered[0])
+
     def profile(self, run: TrainingRun) -> LowerProfile:
         """A lower bound on every valid guarantee, or `NoBoundApplies` with the reasons."""
         self._require(run)

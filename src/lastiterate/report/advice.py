@@ -36,7 +36,7 @@ def _on_whole_epochs(report: PrivacyReport, delta: float) -> Iterator[str]:
     if run.batches.resampling is not Resampling.EACH_EPOCH or report.of_more_than_the_run:
         return
     whole = run.steps - run.steps % run.batches.batches_per_epoch
-    if not (run.is_constant and 0 < whole < run.steps):
+    if not (run.is_constant and run.has_plain_steps and 0 < whole < run.steps):
         return
     shorter = run.replace(steps=whole)
     found = account(shorter, other_releases=report.other_releases).epsilon(delta)
