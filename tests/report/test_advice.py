@@ -52,6 +52,16 @@ class TestReleaseNoise:
         (sentence,) = said(RUN)
         assert "deviation 0.0039 on" in sentence  # 0.05/(1 - 0.9) 4/512 = 0.00390625
 
+    def test_is_named_alone_where_its_epsilon_takes_long(self, monkeypatch):
+        """A printed report must not take twice as long as its epsilon."""
+        run = RUN.replace(batches=li.ShuffledOnce(275_373, 1_457), steps=3_780)
+        monkeypatch.setattr("lastiterate.report.advice.account", None)
+        report = li.account(run)
+        monkeypatch.setattr(type(report), "epsilon", None)
+        *_, sentence = advice(report, DELTA)
+        assert sentence.startswith("Noise of standard deviation about 0.0039 on")
+        assert "Not computed" in sentence
+
     def test_says_nothing_where_there_is_some(self):
         assert said(RUN.replace(release_noise_std=0.004)) == ()
 

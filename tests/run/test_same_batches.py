@@ -136,5 +136,56 @@ def test_an_average_of_the_last_iterate_is_the_last_iterate(average):
     rule = li.ShuffledEachEpoch(200, 10)
     assert run(rule, 40, average=average) == run(rule, 40)
     assert run(rule, 40, average=li.TailAverage(2)) != run(rule, 40)
-    assert run(rule, 1, average=li.ExponentialAverage(0.5)) == run(rule, 1)
-    assert run(rule, 1, average=li.ExponentialAverage(0.5, False)) != run(rule, 1)
+
+
+EVERY = range(2, 46)  # steps with a predecessor
+PLAIN = [
+    ({"momentum": 0.9}, 1),
+    ({"momentum": 0.9, "dampening": 0.5}, 1),
+    ({"momentum": 0.9, "buffer_resets": EVERY}, 45),
+    ({"momentum": 0.9, "dampening": 0.5, "buffer_resets": EVERY}, 45),
+    ({"momentum": np.linspace(0.1, 0.9, 45), "buffer_resets": EVERY}, 45),
+    ({"average": li.ExponentialAverage(0.5)}, 1),
+    ({"momentum": 0.9, "average": li.ExponentialAverage(0.5)}, 1),
+]
+
+
+@pytest.mark.parametrize("changes, steps", PLAIN)
+def test_steps_that_nothing_changes_are_plain_steps(changes, steps):
+    plain = run(li.ShuffledEachEpoch(200, 10), steps)
+    same = plain.replace(**changes)
+    assert same != plain  # it may be given more steps
+    one, other = li.account(same), li.account(plain)
+    assert one.epsilon(1e-5) == other.epsilon(1e-5)
+    assert one.lower.epsilon(1e-5) == other.lower.epsilon(1e-5)
+    assert "epsilon" in str(one)
+
+
+NOT_PLAIN = [
+    ({"momentum": 0.9, "nesterov": True}, 1),
+    ({"momentum": 0.9, "nesterov": True, "buffer_resets": EVERY}, 45),
+    ({"momentum": 0.9, "buffer_resets": range(3, 46)}, 45),
+    ({"average": li.ExponentialAverage(0.5, False)}, 1),
+]
+
+
+@pytest.mark.parametrize("changes, steps", NOT_PLAIN)
+def test_other_steps_are_not(changes, steps):
+    one = run(li.ShuffledEachEpoch(200, 10), steps, **changes)
+    assert not any(same.has_plain_steps for same in one.descriptions)
+
+
+def test_more_steps_have_their_momentum_and_average():
+    for changes in ({"momentum": 0.9}, {"average": li.ExponentialAverage(0.5)}):
+        one = run(li.Cyclic(200, 10), 1, **changes).replace(steps=40)
+        assert one == run(li.Cyclic(200, 10), 40, **changes)
+        assert not any(same.has_plain_steps for same in one.descriptions)
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+@pytest.mark.parametrize("schedule", ["noise_std", "step_size"])
+def test_a_schedule_has_one_epsilon(schedule, adjacency):
+    changes = {schedule: np.linspace(0.1, 0.15, 45), "adjacency": adjacency}
+    rules = li.BallsAndBinsEachEpoch(200, 10), li.BalancedSampled(200, 10, epochs=1)
+    bins, balanced = (li.account(run(rule, 45, **changes)).epsilon(1e-5) for rule in rules)
+    assert bins == balanced

@@ -179,7 +179,8 @@ class Bound(Statement):
     - `rests_on` are the bounds that the proof applies, given all random draws.
     - `charges` continues "it ..": how the bound comes to its number.  Reports fill in `{counts}`
       and `{fading}`.
-    - `supersedes` returns bounds that need not be evaluated as well, for a run.
+    - `supersedes` returns bounds that its own profile includes, for a run: they need not be
+      evaluated as well.
     - `delta_lower_bound` returns a lower bound on the bound's delta at an epsilon.  It is quick and
       can show that another bound is better without evaluating this one.
     - `quick` says that the whole curve takes little time.
@@ -279,6 +280,13 @@ class LowerBound(Statement):
     @property
     def certainty(self) -> Certainty:
         return Certainty.LOWER
+
+    def described(self, run: TrainingRun) -> TrainingRun:
+        """The first description that it covers and applies to, the first that it covers if none."""
+        covered = [one for one in run.descriptions if type(one.batches) in self.covers]
+        if len(covered) < 2:
+            return super().described(run)
+        return next((one for one in covered if not self._violated(one)), covered[0])
 
     def profile(self, run: TrainingRun) -> LowerProfile:
         """A lower bound on every valid guarantee, or `NoBoundApplies` with the reasons."""

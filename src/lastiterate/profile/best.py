@@ -196,7 +196,9 @@ class StagedProfile(BestProfile):
         epsilons: dict[str, float] = {}
         for name in self.stages:
             least = min(epsilons.values(), default=math.inf)
-            if not (least < math.inf and self._is_above(name, least, delta)):
+            if least < math.inf and self._is_above(name, least, delta):
+                continue
+            if not self.stages[name]._exceeds(least, delta):
                 epsilons[name] = self.stages[name].epsilon(delta)
         return epsilons
 

@@ -235,6 +235,10 @@ class PrivacyProfile(ABC):
         1.0
         """
 
+    def _exceeds(self, epsilon: float, delta: float) -> bool:
+        """Whether its epsilon at this delta is larger, where that is quicker to tell."""
+        return False
+
     def cheap(self) -> PrivacyProfile:
         """A guarantee that may be weaker, and whose whole curve is quick to compute.
 

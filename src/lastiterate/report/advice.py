@@ -17,6 +17,9 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.momentum.threshold import converges, longest_converging_step
 
 _WORTH_SAYING = 0.95  # of epsilon
+# Positions times steps up to which another account of a run with momentum takes seconds.
+_QUICK_WORK = 10_000
+_MOST_SOLVED = 32  # positions: others are solved in few groups
 
 
 def advice(report: PrivacyReport, delta: float) -> tuple[str, ...]:
@@ -33,7 +36,7 @@ def _on_whole_epochs(report: PrivacyReport, delta: float) -> Iterator[str]:
     if run.batches.resampling is not Resampling.EACH_EPOCH or report.of_more_than_the_run:
         return
     whole = run.steps - run.steps % run.batches.batches_per_epoch
-    if not (run.is_constant and 0 < whole < run.steps):
+    if not (run.is_constant and run.has_plain_steps and 0 < whole < run.steps):
         return
     shorter = run.replace(steps=whole)
     found = account(shorter, other_releases=report.other_releases).epsilon(delta)
@@ -77,6 +80,13 @@ def _on_release_noise(report: PrivacyReport, delta: float) -> Iterator[str]:
     noise = _two_digits(_moved(run) * _last(run.noise_std))
     if not noise > 0.0:
         return
+    if _takes_long(run):
+        yield (
+            f"Noise of standard deviation about {short(noise)} on the published parameters "
+            "(release_noise_std) may give a smaller epsilon. Not computed, since that takes as "
+            "long as the guarantee."
+        )
+        return
     noisier = account(
         run.replace(release_noise_std=noise),
         bounds=list(report.used),
@@ -93,6 +103,13 @@ def _on_release_noise(report: PrivacyReport, delta: float) -> Iterator[str]:
             f"Noise of standard deviation {short(noise)} on the published parameters "
             f"(release_noise_std) would give epsilon = {up(found)}: {why}."
         )
+
+
+def _takes_long(run: TrainingRun) -> bool:
+    """Whether certificates for so many positions take more than a few seconds."""
+    each = run.batches.resampling is Resampling.EACH_STEP
+    positions = 1 if each else min(run.batches.batches_per_epoch, _MOST_SOLVED)
+    return positions * run.steps > _QUICK_WORK
 
 
 def _moved(run: TrainingRun) -> float:

@@ -222,7 +222,8 @@ def charges(bound: Bound, run: TrainingRun) -> str:
     """A verb phrase on what a bound charges for."""
     if not bound.charges:
         return f"gives {bound.gives}"
-    curved = CONVEX in bound.needs and bool((gaps(run) > 0.0).all())
+    contracts = CONVEX in bound.needs and run.loss.smoothness is not None
+    curved = contracts and bool((gaps(run) > 0.0).all())
     return bound.charges.format(
         fading="every step contracting the influence of earlier ones"
         if curved

@@ -166,8 +166,25 @@ def checked_average(value: object, steps: int) -> Average | None:
         if not value.last <= steps:
             raise InvalidParameter("average.last", value.last, must_be=f"at most steps = {steps}")
         return value if value.last > 1 else None
-    of_one = value.decay == 0.0 or (value.copies_first and steps == 1)
-    return None if of_one else value
+    return value if value.decay > 0.0 else None
+
+
+def has_empty_buffers(run: TrainingRun) -> bool:
+    """Whether momentum changes nothing: the buffer is empty before every step.
+
+    Such a step stores its gradient, undamped, and goes along it; Nesterov's form makes it longer.
+    """
+    emptied = 1 + len(run.buffer_resets)
+    return run.momentum != 0.0 and not run.nesterov and emptied == run.steps
+
+
+def averages_one_iterate(run: TrainingRun) -> bool:
+    """Whether the average that is released is a copy of the only iterate.
+
+    The run still has it, since the same run of more steps averages them.
+    """
+    one = run.average
+    return isinstance(one, ExponentialAverage) and one.copies_first and run.steps == 1
 
 
 def require_plain_steps(run: TrainingRun, for_: str) -> None:

@@ -18,10 +18,12 @@ from lastiterate.run.formats import RunFormats
 from lastiterate.run.loss import Loss
 from lastiterate.run.optimizer import (
     Average,
+    averages_one_iterate,
     checked_average,
     checked_dampening,
     checked_nesterov,
     checked_resets,
+    has_empty_buffers,
     momentum_schedule,
 )
 from lastiterate.run.schedule import Schedule, schedule, shortened
@@ -247,13 +249,21 @@ class TrainingRun(RunFormats):
 
     @cached_property
     def descriptions(self) -> tuple[TrainingRun, ...]:
-        """This run under every batch rule that is known to draw its batches with the same law."""
+        """This run under every batch rule that is known to draw its batches with the same law.
+
+        They have plain steps if its momentum, or its average, changes nothing.
+        """
         rules = same_batches(self.batches, self.steps)
-        if not self.is_constant:
+        each = Resampling.EACH_EPOCH
+        if not self.is_constant and self.batches.resampling is Resampling.ONCE:
             # Bounds of orders drawn every epoch take a schedule position by position.
-            each = Resampling.EACH_EPOCH
-            rules = tuple(r for r in rules if r == self.batches or r.resampling is not each)
-        return tuple(self if rule == self.batches else self.replace(batches=rule) for rule in rules)
+            rules = tuple(rule for rule in rules if rule.resampling is not each)
+        same = self
+        if has_empty_buffers(self):
+            same = same.replace(momentum=0.0, dampening=0.0, buffer_resets=())
+        if averages_one_iterate(self):
+            same = same.replace(average=None)
+        return tuple(same if rule == self.batches else same.replace(batches=rule) for rule in rules)
 
     @property
     def is_constant(self) -> bool:

@@ -418,13 +418,6 @@ class TestStages:
             self.settled(1, case[0], "replace", shared)
         ).epsilon(1e-5)
 
-    def test_only_a_large_gain_replaces_the_others(self):
-        usual, long = readme_run(li.ShuffledOnce, "replace"), {"smoothness": 0.9}
-        assert module.EARLY_TRANSPORT.supersedes(usual)
-        assert not module.EARLY_TRANSPORT.supersedes(
-            self.settled(1, li.ShuffledOnce, "replace", long)
-        )
-
     def test_laws_some_of_which_are_beyond_transport(self):
         """Little noise: mus of earlier epochs are below and above the limit of transport."""
         run = readme_run(li.ShuffledEachEpoch, "replace", step_size=0.05, smoothness=0.35)

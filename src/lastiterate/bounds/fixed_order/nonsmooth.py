@@ -43,7 +43,7 @@ def non_smooth(run: TrainingRun) -> GaussianProfile:
 
     **Tight.** A local optimum of the shift problem; never above composition for runs from their
     first step on.  Equal points may be driven apart by s, but any others by 2 eta C: the bound
-    helps where an epoch has fewer steps than a batch has examples, or participations are many.
+    helps where batches are small.
 
     **Source.** Bok, Su and Altschuler 2024, Theorem C.3, which uses no other property of a step.
     The modulus for one data set is that of Bassily, Feldman, Guzman and Talwar 2020.

@@ -23,7 +23,6 @@ from lastiterate.bounds.fixed_order.short_steps import (
     equal_short_steps,
 )
 from lastiterate.bounds.shuffling.balls_and_bins import (
-    BIN_MIXTURE,
     BIN_WINDOWED_MIXTURE,
     bin_windowed_mixture,
     counterpart_of,
@@ -250,11 +249,6 @@ class TwoSidedFailureProfile(PrivacyProfile):
         return math.inf
 
 
-def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
-    """Mixtures without early shifts, which are computed only where failures count."""
-    return (BIN_WINDOWED_MIXTURE, BIN_MIXTURE) if run.examples_per_person == 1 else ()
-
-
 BIN_EARLY_MIXTURE = Bound(
     id="random-order/balls-and-bins/early-mixture",
     gives="the same for short steps, in which noise before a participation hides it, too",
@@ -270,5 +264,4 @@ BIN_EARLY_MIXTURE = Bound(
     evaluate=bin_early_mixture,
     rests_on=BIN_WINDOWED_MIXTURE.rests_on,
     charges="mixes over the example's hidden position, which noise before and after it hides",
-    supersedes=_superseded,
 )

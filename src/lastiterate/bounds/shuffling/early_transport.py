@@ -14,7 +14,6 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEP_NEEDS, equal_short_steps
 from lastiterate.bounds.shuffling.earlier_epochs import EarlierFactor, earlier_factors
 from lastiterate.bounds.shuffling.position_transport import (
-    JOINT_TRANSPORT,
     LARGEST_MU,
     TRANSPORT,
     LawsFactory,
@@ -34,7 +33,6 @@ from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.early_shifts import ShortSteps
 
-_LARGE_GAIN = 0.7  # the mu of the last position by early shifts, over that by later ones
 _USUAL_DELTA = 1e-12  # below it failures begin to count, and the bound without them is computed
 
 
@@ -133,19 +131,6 @@ def _quick(
     return TransportProfile.average(laws, failure=failure)
 
 
-def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
-    """Transport without early shifts, where these gain so much that its search cannot find less.
-
-    It may be less where little is gained, and where curvature that is not the penalty's counts.
-    """
-    shared = _with_shared_curvature(run)
-    if run.examples_per_person > 1 or shared != run:
-        return ()
-    early, late = positions_of(run, _exchanged(run)), positions_of(run)
-    gained = float(early.mus()[0]) < _LARGE_GAIN * float(late.mus()[0])
-    return (TRANSPORT, JOINT_TRANSPORT) if gained else ()
-
-
 EARLY_TRANSPORT = Bound(
     id="random-order/shuffled/early-transport",
     gives="the same for short steps, in which noise before a participation hides it, too",
@@ -161,5 +146,4 @@ EARLY_TRANSPORT = Bound(
     evaluate=early_transport,
     rests_on=TRANSPORT.rests_on,
     charges="averages over the example's secret position, which noise before and after it hides",
-    supersedes=_superseded,
 )

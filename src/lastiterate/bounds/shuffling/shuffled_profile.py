@@ -82,6 +82,14 @@ class ShuffledProfile(PrivacyProfile):
         searched = math.log1p(ends[0] + (ends[1] - ends[0]) * (above - delta) / (above - below))
         return min(up(searched, THOUSANDS_OF_ROUNDINGS), quick)
 
+    def _exceeds(self, epsilon: float, delta: float) -> bool:
+        """Whether delta at the next point of the lattice is larger, by a search for it alone."""
+        if not float(self.quick.deltas(np.array([epsilon]))[0]) > delta:
+            return False
+        if not _LEAST_EPSILON < epsilon < _LARGEST_EPSILON:
+            return True
+        return self._delta_at(math.ceil(math.log(epsilon) / _SPACING), _STRETCH) > delta
+
     def cheap(self) -> PrivacyProfile:
         """The quick profile: searches for a whole curve would take seconds."""
         return self.quick

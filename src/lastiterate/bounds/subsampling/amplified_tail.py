@@ -40,7 +40,6 @@ from lastiterate.run.training_run import TrainingRun
 
 _SHORT = 300  # steps of a run whose whole law is computed quickly
 _LARGE_RATIO = 1.35  # of sensitivity and noise, above which a single participation may decide
-_FEW = 1.5  # participations within the memory, below which moments say little
 # Exponents of the rates of moments; the larger the costs, the lower the rates that matter.
 _RATES, _LOWER_RATES, _LOWEST_RATES = (
     np.arange(2, 8),
@@ -207,13 +206,6 @@ def _relative_release_noise(run: TrainingRun) -> float:
     return min(run.release_noise_std / (quantities.unit(run) * noise), _MOST_RELEASE_NOISE)
 
 
-def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
-    """The superseded bounds: `SAMPLED_AVERAGE` where moments are used, for equal sensitivity."""
-    alike = run.adjacency == "replace" and run.examples_per_person == 1
-    many = run.steps > _SHORT and _participations_in_memory(run) >= _FEW
-    return (SAMPLED_AVERAGE,) if alike and many and quantities.ratio(run) <= _LARGE_RATIO else ()
-
-
 _SOURCE = Citation(
     "lastiterate",
     2026,
@@ -236,5 +228,4 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
     rests_on=(SAMPLED_AVERAGE,),
     charges="keeps hidden in which steps the secretly drawn example takes part",
     quick=False,
-    supersedes=_superseded,
 )

@@ -15,7 +15,6 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.subsampling.discounted_bernoulli_sum import discounted_sum
-from lastiterate.bounds.subsampling.participation_mixture import POISSON_AVERAGE
 from lastiterate.bounds.subsampling.random_batch_sizes import (
     LimitedContraction,
     contractions_without_example,
@@ -27,17 +26,11 @@ from lastiterate.profile.gaussian_mixture_pld import shift_losses
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import PoissonSampled
-from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
-_LEAST_GAP = 1e-15  # less contraction than this is not used
 _LARGEST_RATIO = 1e6  # of sensitivity and noise; above it nothing is certified
 _LEAST_RATIO = 1e-12  # smaller ones are raised to it
 _MOST_RELEASE_NOISE = 1e9  # in units of a step's noise; more is not used
-# Probability of a participation, participations within the memory, and ratio, above any of which
-# the average over revealed participations may be a little better.
-_RARE, _FEW, _LARGE_RATIO = 0.1, 60.0, 1.2
-_FEW_IN_SHORT_RUNS = 200.0  # participations, if the memory is longer than the run
 
 
 def hidden_participations(run: TrainingRun) -> PrivacyProfile:
@@ -120,21 +113,6 @@ def _roughly(ratio: float) -> float:
     return math.exp(round(math.log(min(max(ratio, 1e-3), 1e3)) / 0.3) * 0.3)
 
 
-def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
-    """The superseded bounds: `POISSON_AVERAGE` if few participations matter.
-
-    It is not superseded if a single participation, a bounded domain or truncated batches may
-    decide.
-    """
-    share, gap = run.batches.share, float(quantities.gaps(run)[0])
-    in_memory = share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
-    most = _FEW_IN_SHORT_RUNS if run.steps * gap <= 1.0 else _FEW
-    few = share <= _RARE and in_memory <= most and run.examples_per_person == 1
-    bounded = isinstance(run.domain, Ball) or run.batches.largest_size < run.batches.examples
-    decided = bounded or quantities.ratio(run) > _LARGE_RATIO
-    return (POISSON_AVERAGE,) if few and not decided else ()
-
-
 HIDDEN_PARTICIPATIONS = Bound(
     id="random-order/poisson/hidden-participations",
     gives="hidden participations in batches of random size: a composition of few random sums",
@@ -158,5 +136,4 @@ HIDDEN_PARTICIPATIONS = Bound(
     rests_on=(CONVEX_FIXED_ORDER,),
     charges="never reveals in which steps the secretly drawn example takes part",
     quick=False,
-    supersedes=_superseded,
 )

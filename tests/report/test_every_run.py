@@ -1,0 +1,51 @@
+"""Reports of runs of every kind can be read, whatever is known of their losses."""
+
+import pytest
+from hypothesis import given, settings
+
+import lastiterate as li
+from tests.bounds.test_catalogue import runs
+
+CONVEX_WITHOUT_SMOOTHNESS = li.TrainingRun(
+    loss=li.Loss(lipschitz=0.5), sensitivity=1.0, batches=li.ShuffledOnce(40, 10), steps=9,
+    step_size=1.0, noise_std=0.005, release_noise_std=0.001,
+)  # fmt: skip
+
+
+def read(run):
+    """Asks for all that tells of a report in words, and nothing that raises but for a reason."""
+    report = li.account(run)
+    assert "epsilon" in str(report)
+    assert "epsilon" in report._repr_html_()
+    assert report.to_json()
+    assert report.statement()
+    assert report.explain().keys() >= report.used.keys()
+
+
+@given(run=runs())
+@settings(max_examples=60)
+def test_of_every_kind(run):
+    read(run)
+
+
+@given(run=runs(bound="fixed-order/non-smooth"))
+@settings(max_examples=60)
+def test_without_smoothness(run):
+    read(run)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 9])
+def test_where_the_next_bound_needs_no_smoothness(steps):
+    read(CONVEX_WITHOUT_SMOOTHNESS.replace(steps=steps))
+
+
+def test_page_without_smoothness():
+    pytest.importorskip("matplotlib")
+    assert "fixed-order/non-smooth" in li.account(CONVEX_WITHOUT_SMOOTHNESS).to_html()
+
+
+def test_a_cut_run_with_a_schedule_of_momentum():
+    run = CONVEX_WITHOUT_SMOOTHNESS.replace(
+        batches=li.ShuffledEachEpoch(40, 10), momentum=[0.1 * k for k in range(1, 10)]
+    )
+    read(run)
