@@ -9,7 +9,7 @@ from typing import Any
 
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.arithmetic_record import NAME, stated_problem
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.other_releases import ACCURACY, ERRORS, Release, without_published
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.profile.rounded import Rounding
@@ -68,8 +68,8 @@ def as_selected(chosen: PrivacyReport, profile: SelectedProfile, *, bound: str) 
 
 def selected_report(
     record: Mapping[str, Any], chosen: PrivacyReport, *, slack: float
-) -> tuple[PrivacyReport, list[str]]:
-    """The report that a certificate of a choice implies, and the reasons why it does not hold."""
+) -> PrivacyReport:
+    """The report that a certificate of a choice implies; raises if there are reasons against it."""
     stated, bound = record["selection"], record["guarantee"]["bound"]
     reasons = [] if bound in chosen.all else [f"its bound {bound!r} does not cover the run"]
     if stated["law"] != LAW or stated["score"]["scored"] not in SCORES:
@@ -78,12 +78,17 @@ def selected_report(
         reasons.append("its run is not one of its candidates")
     if stated["score"]["scored"] == PRIVATE_SCORE and not _have_one_score(stated["candidates"]):
         reasons.append("its candidates are not all listed with the same score")
+    for one in stated["candidates"]:
+        if from_dict(one["run"]).adjacency != chosen.run.adjacency:
+            reasons.append("its candidates have different adjacencies")
+        if not isinstance(one["other_releases"], list):
+            reasons.append("other releases of its candidates are no list")
+        reasons += _broken(one, slack=slack)
+    if reasons:  # what does not hold anyway is not worth the time of accounting
+        raise InvalidCertificate(reasons)
     reports: list[PrivacyReport] = []
     for one in stated["candidates"]:
         run = from_dict(one["run"])
-        if run.adjacency != chosen.run.adjacency:
-            reasons.append("its candidates have different adjacencies")
-        reasons += _broken(one, slack=slack)
         other_releases = [
             from_release(each, adjacency=run.adjacency) for each in one["other_releases"]
         ]
@@ -94,7 +99,7 @@ def selected_report(
         ]
         reports.append(known[0] if known else _report(record, one, run, other_releases))
     tries = Tries(stated["shape"], stated["stop"])
-    return as_selected(chosen, selected(reports, tries), bound=bound), reasons
+    return as_selected(chosen, selected(reports, tries), bound=bound)
 
 
 def _have_one_score(candidates: Sequence[Mapping[str, Any]]) -> bool:

@@ -247,8 +247,7 @@ def _derived_training(
         report = account(run, other_releases=other_releases)
         report = report if rounding is None else report.computed(rounding)
         if "selection" in record:
-            report, unfounded = selected_report(record, report, slack=_ROUNDING)
-            reasons += unfounded
+            report = selected_report(record, report, slack=_ROUNDING)
         reasons += _wrong_guarantee(report, record["guarantee"])
     except InvalidCertificate:
         raise
