@@ -113,8 +113,8 @@ def rarity_text(prior: list[float] | None, truth: Target, rate_matching: float) 
         return None
     return (
         f"{' and '.join(map(repr, rare))} will have probabilities that are far too small, since "
-        "clipping counts rare labels for less: --rate-matching 0.1 makes them right on average and "
-        "spends a tenth of mu on it (rankings stay as they are)"
+        "clipping counts rare labels for less: --rate-matching 0.1 makes them right on average, up "
+        "to noise, and spends a tenth of mu on it (rankings stay as they are)"
     )
 
 
