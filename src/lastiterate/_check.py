@@ -4,7 +4,10 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -114,6 +117,26 @@ def choice(
         hint = f" ({hints[value]})" if value in hints else similar(value, among)
         raise InvalidParameter(name, value, must_be=must_be + hint)
     return value
+
+
+_Record = TypeVar("_Record", bound=type)
+
+
+def spelled_keywords(record: _Record) -> _Record:
+    """A class of keywords alone, which answers unknown ones with those most like them."""
+    made = record.__init__  # type: ignore[misc]  # of this very class
+    known = [name for name in signature(made).parameters if name != "self"]
+
+    @wraps(made)
+    def checked(self: Any, *given: Any, **named: Any) -> None:
+        for name in named.keys() - set(known):
+            question = similar(name, known)
+            must_be = f"left out: {record.__name__} takes no such argument{question}"
+            raise InvalidType(name, named[name], must_be=must_be)
+        made(self, *given, **named)
+
+    record.__init__ = checked  # type: ignore[misc]
+    return record
 
 
 def similar(value: str, among: Iterable[str]) -> str:

@@ -117,7 +117,10 @@ def test_train_is_charged_or_refused(capsys, folder):
     assert main([*TRAIN, "--epsilon", "1", "--ledger", "p.ledger"]) == 0
     assert [entry["what"] for entry in ledger().entries()[1:]] == ["reserved", "settled"]
     assert ledger().entries()[1]["about"] == "PrivateLogisticRegression of 'income', in model"
-    capsys.readouterr()
+    another = "Another training on these rows adds to this epsilon"
+    assert another not in capsys.readouterr().out
+    assert main([*TRAIN, "--epsilon", "1", "--out", "alone"]) == 0
+    assert another in capsys.readouterr().out
     assert main(["ledger", "add", "p.ledger", "model/certificate.json"]) == 2
     assert "costs nothing more" in capsys.readouterr().err
     assert main([*TRAIN, "--epsilon", "1.9", "--ledger", "p.ledger", "--out", "second"]) == 1

@@ -157,7 +157,7 @@ def test_of_tables_of_one_column_of_targets(frame):
     cells[17] = TOKEN.encode() + b"\xff"
     lengths = np.cumsum([0, *map(len, cells)]).astype(np.int32)
     buffers = [None, pa.py_buffer(lengths.tobytes()), pa.py_buffer(b"".join(cells))]
-    column = pa.StringArray.from_buffers(pa.string(), len(cells), buffers)
+    column = pa.Array.from_buffers(pa.string(), len(cells), buffers)
     table = pa.table({"y": column})
     if frame == "pandas":
         pd = pytest.importorskip("pandas")

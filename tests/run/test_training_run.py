@@ -1,7 +1,9 @@
 """Runs: frozen, exact to write down and read back, and refused when they mean nothing."""
 
 import dataclasses
+import inspect
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -374,3 +376,12 @@ class TestWordsOfOtherLibraries:
             self.run(lr=0.1)
         with pytest.raises(TypeError, match="colour must be left out: no such argument"):
             self.run(colour="red")
+
+
+class TestSpelling:
+    def test_of_properties_of_a_loss(self):
+        with pytest.raises(TypeError, match=r"takes no such argument \(did you mean 'regulariser'"):
+            li.Loss(regularizer=1.0)
+        assert next(iter(inspect.signature(li.Loss).parameters)) == "smoothness"
+        loss = li.Loss(smoothness=2.0)
+        assert pickle.loads(pickle.dumps(loss)) == loss == dataclasses.replace(loss)

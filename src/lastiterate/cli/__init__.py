@@ -139,7 +139,7 @@ def _with_option(error: InvalidParameter, options: Mapping[str, str]) -> str:
 
 
 def _memory_text(options: Mapping[str, str], given: Sequence[str]) -> str:
-    """What to do where memory ends, by the options that there are and those that were given."""
+    """The remedy where memory ends, by the options that there are and those that were given."""
     mapped = options.get("mapped")
     if mapped is None:
         return "what is computed must fit into memory: let this process have more, or ask for less"

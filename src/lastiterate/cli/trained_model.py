@@ -113,6 +113,9 @@ _NOTHING_ELSE = (
 )
 
 
+_ADDS_UP = "Another training on these rows adds to this epsilon: --ledger keeps the sum."
+
+
 @dataclass(frozen=True)
 class TrainingSummary:
     """The summary that `train` prints: guarantee, score, and what may be published."""
@@ -123,6 +126,7 @@ class TrainingSummary:
     score: str | None = None
     public: tuple[str, ...] = ()  # what the guarantee does not protect
     secret: Path | None = None
+    in_ledger: bool = False
 
     def as_text(self, width: int) -> str:
         """The summary in lines of this width."""
@@ -146,6 +150,8 @@ class TrainingSummary:
         # Never wrapped: a path that is broken cannot be copied.
         yield from (f"{_INSIDE}{path!s:<{longest}}   {what}" for path, what in self.files.items())
         yield from wrapped(_NOTHING_ELSE, width)
+        if not self.in_ledger:
+            yield from wrapped(_ADDS_UP, width)
         yield from wrapped(f"Treated as public: {', '.join(self.public)}.", width)
         if self.secret is not None:
             yield from wrapped(f"Keep secret: {self.secret}.", width)

@@ -133,7 +133,7 @@ class WatchedGradients:
         return inspect_and_clip
 
     def _between_passes(self, zero_grad: Callable[..., None]) -> Callable[..., None]:
-        """With ghost clipping, Opacus empties gradients between the two passes of a batch."""
+        """Opacus' `zero_grad`, which it calls between the two passes of a batch with ghost clipping."""
 
         def inspect_and_empty(*given: Any, **named: Any) -> None:
             caller = sys._getframe(1)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lastiterate.run.training_run import TrainingRun
 
 
+@_check.spelled_keywords
 @dataclass(frozen=True, kw_only=True)
 class Loss:
     """Properties shared by the losses of all admissible examples.

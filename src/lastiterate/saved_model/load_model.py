@@ -118,6 +118,7 @@ def _estimator(
         "feature_bound_": saved.record["feature_bound"],
         "privacy_": found.report,
         "certificate_": certificate,
+        "ledger_": None,
         "n_iter_": requests.run.steps + sum(one.steps for one in requests.done),
         "outliers_": published.get(OUTLIERS, {}),
         "undeclared_": published.get(UNDECLARED, {}),

@@ -159,7 +159,7 @@ def extract_features(
     """
     head = linear_layer(model, name)
     count = _examples(loader)
-    collate = _Forgetting(loader.collate_fn, loader.dataset)
+    collate = _FreshCollate(loader.collate_fn, loader.dataset)
     loader = _one_by_one(loader, collate) if one_by_one else loader
     limit = _check.count("memory", memory, at_least=0)
     shape = (count, head.in_features)
@@ -267,7 +267,7 @@ def _examples(loader: Any) -> int:
 
 
 @dataclass(frozen=True)
-class _Forgetting:
+class _FreshCollate:
     """Collates as if for the first time: a copy that remembers, as of the longest text, is new."""
 
     collate: Any
@@ -288,7 +288,7 @@ class _Forgetting:
             raise InvalidParameter("loader.collate_fn", must_be=must_be, found=found) from error
 
 
-def _one_by_one(loader: DataLoader[Any], collate: _Forgetting) -> DataLoader[Any]:
+def _one_by_one(loader: DataLoader[Any], collate: _FreshCollate) -> DataLoader[Any]:
     """A loader of the same examples in the same order, each collated alone."""
     if type(loader).__iter__ is not DataLoader.__iter__:
         must_be = "a DataLoader that leaves batches as they are collated, with one_by_one=True"
@@ -507,7 +507,7 @@ def _same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _refuse_mixing(
     run: _Run,
     loader: DataLoader[Any],
-    collate: _Forgetting,
+    collate: _FreshCollate,
     part: _Rows,
     drawn: list[int],
     number: int,
@@ -553,7 +553,7 @@ def _mixing(found: str, *, remedy: str = _ALONE) -> InvalidParameter:
     return InvalidParameter("model", must_be=must_be + remedy, found=found)
 
 
-def _alone(loader: DataLoader[Any], collate: _Forgetting, index: int) -> Any:
+def _alone(loader: DataLoader[Any], collate: _FreshCollate, index: int) -> Any:
     """A batch of one example, made as the loader makes batches."""
     dataset: Any = loader.dataset
     several = getattr(dataset, "__getitems__", None)

@@ -198,7 +198,7 @@ def _result(report: "PrivacyReport", out: Path, labels: dict[str, list[int]]) ->
 
 
 def _words(text: bytes | str) -> list[str]:
-    """What is no number in a report: it is the same in every demo."""
+    """The words of a report, which are the same in every demo, unlike its numbers."""
     return re.findall(r"[^\W\d]{3,}", text.decode() if isinstance(text, bytes) else text)
 
 

@@ -35,7 +35,6 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.cli.terminal import WITH_FORCE, line_width
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.ledger.reservations import charges_about
 from lastiterate.saved_model.file_writing import (
     CERTIFICATE,
     MODEL,
@@ -160,6 +159,7 @@ def train(
     from lastiterate.certificate.issue import tied_to_encoding
     from lastiterate.cli.model_score import TestOptions
     from lastiterate.cli.trained_model import TrainingSummary, fit_table, with_target
+    from lastiterate.ledger.reservations import charges_about
     from lastiterate.report.plain_text import WIDEST, as_text
     from lastiterate.saved_model.save_model import ESTIMATORS
 
@@ -260,7 +260,8 @@ def train(
         taken += page_taken
         files[html] = "the full report, with pictures"
     public = _public(test_options)
-    summary = TrainingSummary(trained.report, delta, files, trained.score, public, key)
+    charged = open_ledger is not None
+    summary = TrainingSummary(trained.report, delta, files, trained.score, public, key, charged)
     width = line_width(WIDEST)
     for one in caught:
         print(printable(f"warning: {one.message}"), file=sys.stderr)

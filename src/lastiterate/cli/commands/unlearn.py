@@ -22,7 +22,6 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.cli.terminal import WITH_FORCE
 from lastiterate.errors import InvalidParameter, PrivacyWarning
-from lastiterate.ledger.reservations import charges_about
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.saved_model.file_writing import (
     CERTIFICATE,
@@ -95,6 +94,8 @@ def unlearn(
 
     Example: lastiterate unlearn model people.csv --rows 17,203 --epsilon 0.5 --key secret --plan
     """
+    from lastiterate.ledger.reservations import charges_about
+
     numbers = _numbers(rows)
     saved = read_model(model / MODEL)
     if saved.saved_by_python:
