@@ -300,7 +300,7 @@ def _date(day: float) -> str:
 
 
 def _zero_text(encoder: Encoder) -> str:
-    """What the intercept is for."""
+    """The rows that the intercept is for, in words."""
     text = "every column at 0 or its baseline"
     if encoder.without_baseline:
         text = "every column at 0, at its baseline or with none of its features"
@@ -336,7 +336,7 @@ def _sum_text(model: PrivateLinearModel, classes: list[str]) -> str:
 
 
 def _note(model: PrivateLinearModel) -> str | None:
-    """What keeps the coefficients from being the usual ones; None if nothing does."""
+    """The reason why the coefficients are not the usual ones; None if there is none."""
     said = [text for text in (_clip_text(model), _centre_text(model)) if text is not None]
     return " ".join(said) or None
 

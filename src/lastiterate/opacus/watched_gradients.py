@@ -133,7 +133,7 @@ class WatchedGradients:
         return inspect_and_clip
 
     def _between_passes(self, zero_grad: Callable[..., None]) -> Callable[..., None]:
-        """Opacus' `zero_grad`, which it calls between the two passes of a batch with ghost clipping."""
+        """A `zero_grad` that inspects: ghost clipping calls it between the passes of a batch."""
 
         def inspect_and_empty(*given: Any, **named: Any) -> None:
             caller = sys._getframe(1)
@@ -378,7 +378,7 @@ class _OtherState:
         return {"_of": None, "_trained": set(), "_first": self._first}
 
     def changed(self) -> str | None:
-        """What did, in words; None if nothing did, or no forward pass was seen."""
+        """The name of one part that changed; None if none did, or no forward pass was seen."""
         whole = None if self._of is None else self._of()
         if whole is None or self._first is None:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,6 +154,21 @@ def self_composed(pld: PrivacyLossDistribution, times: int) -> LossDistributionP
     size = dp_accounting.size_of(composed)
     slack = times * ulps(8 * math.log2(size + 1) + 64)
     return LossDistributionProfile(composed, slack=LossDistributionProfile(composed).slack + slack)
+
+
+def composed_groups(
+    groups: Sequence[tuple[PrivacyLossDistribution, int]],
+) -> LossDistributionProfile:
+    """The profile of independent results, of which so many have each of these losses.
+
+    The rounding of every convolution is in the slack.
+    """
+    first, *others = [self_composed(pld, times) for pld, times in groups]
+    total, slack = first.pld, first.slack
+    for other in others:
+        total = total.compose(other.pld)
+        slack += other.slack + LossDistributionProfile(total).slack
+    return LossDistributionProfile(total, slack=up(slack, ulps(4)))
 
 
 def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyLossDistribution:

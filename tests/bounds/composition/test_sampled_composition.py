@@ -5,10 +5,13 @@ from itertools import product
 
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.pld import privacy_loss_distribution
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 import lastiterate as li
 from lastiterate import GaussianProfile
+from lastiterate.bounds.composition import sampled_composition as module
 from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.pld import to_pld
 from tests.readme_run import readme_run
@@ -49,6 +52,57 @@ class TestCompositionOfSampledSteps:
         report = li.account(run)
         assert report.bound == "composition/sampled"
         assert report.epsilon(1e-5) == pytest.approx(expected, rel=1e-4)
+
+    @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+    @pytest.mark.parametrize("levels", [3, slow(20)])
+    def test_a_schedule_is_composed_level_by_level(self, adjacency, levels):
+        """dp_accounting, step by step: as good with few levels, rounded down with many."""
+        noises = np.random.default_rng(levels).permutation(np.linspace(0.8, 1.6, levels))
+        run = self.scheduled(li.PoissonSampled(200, 10), adjacency, noises)
+        relations = NeighboringRelation
+        relation = relations.REPLACE_ONE if adjacency == "replace" else relations.ADD_OR_REMOVE_ONE
+        accountant = PLDAccountant(relation, 1e-3)
+        for noise in noises:
+            accountant.compose(PoissonSampledDpEvent(0.05, GaussianDpEvent(float(noise))))
+        exact = accountant.get_epsilon(1e-5)
+        found = li.account(run, bounds="composition/sampled").epsilon(1e-5)
+        least = li.account(run.replace(noise_std=min(run.noise_std)), bounds="composition/sampled")
+        assert exact * (1 - 2e-3) <= found <= exact * (1.002 if levels == 3 else 1.08)
+        assert found < 0.9 * least.epsilon(1e-5)
+
+    @pytest.mark.parametrize("levels", [3, 20])
+    def test_batches_of_a_fixed_size_under_a_schedule(self, levels):
+        noises = np.linspace(0.8, 1.6, levels)
+        run = self.scheduled(li.SampledWithoutReplacement(200, 10), "replace", noises)
+        most, found, least = (
+            li.account(run.replace(noise_std=noise), bounds="composition/sampled").epsilon(1e-5)
+            for noise in (min(run.noise_std), run.noise_std, max(run.noise_std))
+        )
+        assert least < found < 0.9 * most
+
+    def test_levels_are_never_above_the_noise(self):
+        noises = np.geomspace(0.5, 5.0, 1_000)
+        run = self.scheduled(li.PoissonSampled(2_000, 10), "zero-out", noises)
+        counts = module._ratios(run, run.steps, 1.0)
+        assert counts.total() == 1_000
+        assert len(counts) == 12
+        ratios = np.repeat(list(counts), list(counts.values()))
+        assert np.all(np.sort(ratios)[::-1] >= 1.0 / noises)
+        assert np.all(np.sort(ratios)[::-1] <= 10 ** (1 / 12) * 1.001 / noises)
+
+    @staticmethod
+    def scheduled(batches, adjacency, multipliers):
+        replaced = adjacency == "replace"
+        return li.TrainingRun(
+            loss=li.Loss(convex=False),
+            batches=batches,
+            sensitivity=2.0 if replaced else 1.0,
+            clip_norm=1.0,
+            noise_std=np.array(multipliers) / batches.batch_size,
+            steps=len(multipliers),
+            step_size=0.1,
+            adjacency=adjacency,
+        )
 
     @pytest.mark.parametrize(
         "batches, adjacency",

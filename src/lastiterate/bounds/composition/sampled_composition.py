@@ -1,7 +1,11 @@
 """The bound by composition of sampled steps, as if every iterate were published."""
 
+from __future__ import annotations
+
 import math
+from collections import Counter
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
@@ -19,17 +23,21 @@ from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.group import for_group
 from lastiterate.profile.pld import (
     LossDistributionProfile,
+    composed_groups,
     least_discretization,
-    self_composed,
     to_pld,
 )
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
 _LARGEST_RATIO = 20.0  # of sensitivity and noise
 _LARGEST_CELL = 50.0  # of privacy losses; with larger ones nothing is gained
 _LARGEST_GROUP = 64  # examples of a person
+_MOST_LEVELS = 12  # different levels of noise
 # Powers of transforms multiply their rounding: above the first number of steps moments may be
 # better, and above the second only moments are used.
 _MANY_COMPOSED = 100_000
@@ -41,9 +49,9 @@ _SMALL_DELTA = 1e-9
 def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     r"""The profile of all iterates together, with amplification by sampling.
 
-    **Bound.** :math:`C_p(G(r))^{\otimes T}`, r = L/(b sigma): every step is a Gaussian
-    mechanism on a batch that has the differing example with probability p, b/n or the rate that
-    Poisson batches state.
+    **Bound.** :math:`\bigotimes_t C_p(G(r_t))`, :math:`r_t = L/(b\sigma_t)`: every step is a
+    Gaussian mechanism on a batch that has the differing example with probability p, b/n or the rate
+    that Poisson batches state.
 
     For Poisson batches and an example being left out, the two directions of that step are
     composed separately; if it is replaced by another, and gradients are of norm at most C, the
@@ -62,8 +70,9 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
     transforms.  Beyond 100,000 steps, and for deltas near the rounding of these, also by moments,
     without rare losses, and beyond ten million steps by moments alone.  A schedule of noise counts
-    as its least noise.  Losses too large for that are composed as in `composition/fixed-order`, as
-    if every step had the example, which is never less.
+    as at most 12 levels, each the least noise of some steps, and in moments as its least.  Losses
+    too large for that are composed as in `composition/fixed-order`, as if every step had the
+    example, which is never less.
     """
     profiles: list[PrivacyProfile] = []
     if run.steps <= _MOST_COMPOSED:
@@ -87,7 +96,7 @@ def sampled_composition_delta_lower_bound(run: TrainingRun, epsilon: float) -> f
     """A lower bound on the delta of `sampled_composition` at `epsilon`, by a rough statistic."""
     return composed_delta_lower_bound(
         run.batches.share,
-        _ratio(run, float(np.min(run.noise_std))),
+        _ratio(run, float(np.max(run.noise_std))),
         run.steps,
         epsilon,
         mirrored=_step_pair(run) is StepPair.MIRRORED_MIXTURES,
@@ -144,30 +153,48 @@ def composed_steps(
     nothing is gained.
     """
     require("composition of sampled batches")
+    probability, ratios = run.batches.share, _ratios(run, steps, share)
+    largest = max(ratios)
+    fine = max(cell_of_losses(probability, largest, steps), least_cell)
+    whole = SubsampledGaussian(probability, largest)
+    cell = max(fine, 1.1 * least_discretization(whole))
+    if cell > _LARGEST_CELL:
+        return None
+    return composed_groups([(_step_losses(run, one, cell), often) for one, often in ratios.items()])
+
+
+def _ratios(run: TrainingRun, steps: int, share: float) -> Counter[float]:
+    """The ratios of sensitivity and noise, each rounded up, and how many steps have them."""
+    if not isinstance(run.noise_std, tuple):
+        return Counter({_ratio(run, run.noise_std * math.sqrt(share)): steps})
+    if steps != run.steps:
+        raise ValueError("steps of a schedule are composed all together")
+    noises = np.sort(np.array(run.noise_std))
+    if np.unique(noises).size > _MOST_LEVELS:
+        # Equal ratios of one level to the next; each level counts as the least noise in it.
+        edges = np.geomspace(noises[0], noises[-1], _MOST_LEVELS + 1)[:-1]
+        edges[0] = noises[0]
+        level = np.searchsorted(edges, noises, side="right")
+        noises = noises[np.searchsorted(level, level)]
+    return Counter(_ratio(run, float(one) * math.sqrt(share)) for one in noises)
+
+
+def _step_losses(run: TrainingRun, ratio: float, cell: float) -> PrivacyLossDistribution:
+    """The losses of one step with this ratio of sensitivity and noise, in cells of one size."""
     import dp_accounting
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-    probability = run.batches.share
-    noise = float(np.min(run.noise_std)) * math.sqrt(share)
+    if run.batches.exact_size:
+        return to_pld(SubsampledGaussian(run.batches.share, ratio), discretization=cell)
+    relations = dp_accounting.NeighboringRelation
     replaced = run.adjacency == "replace"
-    ratio = _ratio(run, noise)
-    one = SubsampledGaussian(probability, ratio)
-    fine = max(cell_of_losses(probability, ratio, steps), least_cell)
-    cell = max(fine, 1.1 * least_discretization(one))
-    if cell > _LARGEST_CELL:
-        return None
-    if not run.batches.exact_size:
-        relations = dp_accounting.NeighboringRelation
-        pld = from_gaussian_mechanism(
-            1.0 / ratio,
-            sampling_prob=probability,
-            value_discretization_interval=cell,
-            use_connect_dots=True,
-            neighboring_relation=relations.REPLACE_ONE if replaced else relations.ADD_OR_REMOVE_ONE,
-        )
-    else:
-        pld = to_pld(one, discretization=cell)
-    return self_composed(pld, steps)
+    return from_gaussian_mechanism(
+        1.0 / ratio,
+        sampling_prob=run.batches.share,
+        value_discretization_interval=cell,
+        use_connect_dots=True,
+        neighboring_relation=relations.REPLACE_ONE if replaced else relations.ADD_OR_REMOVE_ONE,
+    )
 
 
 def near_rounding(composed: LossDistributionProfile) -> float:
