@@ -315,6 +315,10 @@ REPEATED = {
     "chosen by indices, more": (Chosen(ROWS, torch.tensor([7] * 9 + list(range(120)))), 10),
     "chosen by indices, fewer": (Chosen(ROWS, np.array([3, 3, -117])), 3),
     "chosen of a tensor": (Chosen(ROWS.tensors[0], [5] * 7 + list(range(5))), 7),
+    "chosen by the second": (Own(rows=ROWS, order=[*range(4)], indices=[1, 1, 1, 2]), 3),
+    "chosen by objects": (Own(rows=ROWS, idx=[np.int32(3), np.int32(3)]), 2),
+    "labels named so": (Own(rows=PAIRS, label_ids=[0, 1] * 60, classes=["a", "b"]), 1),
+    "ids beside a data set": (Own(dataset=ROWS, speaker_ids=[7] * 120), 1),
     "chosen once": (Chosen(ROWS, list(range(119, -1, -1))), 1),
     "overlapping slices": (ConcatDataset([part(0, 100), part(20, 120)]), 2),
     "slices by columns": (

@@ -554,6 +554,59 @@ class TestBuffersWithoutNoise:
         with pytest.raises(lo.RefusedTraining, match=r"the parameter '.*code'"):
             training.epoch()
 
+    @pytest.mark.parametrize("mode", ["hooks", "ghost"])
+    @pytest.mark.parametrize("how", ["data", "numpy"])
+    def test_frozen_parameters_that_are_written_where_torch_does_not_count(self, mode, how):
+        class Codes(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 2)
+                self.code = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+            def forward(self, rows):
+                mean = rows.detach().mean(0)
+                if how == "data":
+                    self.code.data.mul_(0.9).add_(0.1 * mean)
+                else:
+                    self.code.numpy()[:] = mean.numpy()
+                return self.layer(rows)
+
+        lo.register()
+        training = Training(loader_of(), model=nn.Sequential(Codes()), grad_sample_mode=mode)
+        training.epoch()
+        with pytest.raises(lo.RefusedTraining, match=r"the parameter '.*code'"):
+            training.engine.get_epsilon(DELTA)
+
+    def frozen(self, **settings):
+        lo.register()
+        model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+        model[0].requires_grad_(False)
+        return Training(loader_of(), model=model, **settings)
+
+    def test_the_same_numbers_may_be_loaded_moved_or_cast(self):
+        training = self.frozen()
+        training.model(training.loader.dataset.tensors[0])  # before pretrained weights come
+        training.model.load_state_dict(
+            {key: one + 1.0 for key, one in training.model.state_dict().items()}
+        )
+        training.epoch()
+        training.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
+        training.epoch()
+        training.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
+        assert training.engine.get_epsilon(DELTA) > 0.0
+        training.model.share_memory()
+        assert training.engine.get_epsilon(DELTA) > 0.0
+        training.model.double()
+        assert training.engine.get_epsilon(DELTA) > 0.0
+
+    @pytest.mark.parametrize("accountant", ["last-iterate", "prv"])
+    def test_another_private_training_may_follow(self, accountant):
+        first = self.frozen().epoch()
+        model = first.model.to_standard_module()
+        model.requires_grad_(True)
+        Training(loader_of(), model=model, accountant=accountant).epoch()
+        assert first.engine.get_epsilon(DELTA) > 0.0
+
     def test_that_are_loaded_before_training_are_not_changed(self):
         training = Training(loader_of(), model=Remembering(persistent=False))
         state = {**training.model.state_dict()}
@@ -577,12 +630,63 @@ class TestKeptBatches:
         with pytest.raises(lo.RefusedTraining, match="used again"):
             training.epoch(loader=(kept[k] for k, _ in enumerate(training.loader)))
 
-    def test_of_all_examples_are_fine(self):
-        training = Training(loader_of(batch_size=120))
-        kept = next(iter(training.loader))
+    @pytest.mark.parametrize(
+        "wrap",
+        [
+            lambda rows: {"x": rows},
+            lambda rows: [rows],
+            lambda rows: rows.view(-1, 4),
+            lambda rows: rows[:],
+            lambda rows: rows.detach(),
+        ],
+    )
+    def test_in_other_forms(self, wrap):
+        class Taken(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 2)
+
+            def forward(self, given, scale):
+                rows = given["x"] if isinstance(given, dict) else given
+                return self.layer(rows[0] if isinstance(rows, list) else rows) * scale
+
+        lo.register()
+        training = Training(loader_of(), model=Taken())
+        rows, labels = next(iter(training.loader))
+
+        def step():
+            training.optimizer.zero_grad()
+            found = training.model(wrap(rows), torch.ones(2))
+            training.criterion(found, labels).backward()
+            training.optimizer.step()
+
+        batches = iter(training.loader)
+        next(batches)
+        step()
+        next(batches)
+        with pytest.raises(lo.RefusedTraining, match="used again"):
+            step()
+
+    @pytest.mark.parametrize("poisson", [False, True])
+    def test_of_all_examples_are_fine(self, poisson):
+        training = Training(loader_of(batch_size=120), poisson_sampling=poisson)
+        kept = tuple(training.loader.dataset.tensors)
         for _ in range(3):
             training.epoch(loader=(kept for _ in training.loader))
         assert training.accountant.run().steps == 3
+
+    def test_an_empty_batch_beside_what_is_always_the_same(self):
+        """Of Poisson batches; all that is left to compare are other inputs."""
+        lo.register()
+        training = Training(loader_of(batch_size=1), model=nn.Sequential(nn.Linear(4, 2)),
+                            poisson_sampling=True)  # fmt: skip
+        inner, scale = training.model._module, torch.ones(1, 2)
+        inner.forward = lambda rows, scale: inner[0](rows) * scale
+        for rows, labels in training.loader:
+            training.optimizer.zero_grad()
+            training.criterion(training.model(rows, scale), labels).backward()
+            training.optimizer.step()
+        assert training.accountant.run().steps == 120
 
     def test_rows_in_the_same_memory_are_others(self):
         """As with CUDA graphs, whose inputs stay where they are."""
@@ -606,6 +710,27 @@ class TestKeptBatches:
 
 class TestGhostClipping:
     """Gradients that go through no call of a layer have no clip."""
+
+    @pytest.mark.parametrize("freeze", [False, True])
+    def test_layers_that_take_no_part_in_a_batch(self, freeze):
+        """Opacus would clip by the gradients that they had in an earlier one."""
+
+        class Parts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.other, self.both = nn.Linear(2, 2), nn.Linear(2, 2), True
+
+            def forward(self, rows):
+                found = self.first(rows[:, :2])
+                return found + self.other(rows[:, 2:]) if self.both else found
+
+        training = self.training(Parts())
+        batches = iter(training.loader)
+        training.epoch(loader=[next(batches)])
+        training.model._module.both = freeze
+        training.model._module.other.requires_grad_(not freeze)
+        with pytest.raises(lo.RefusedTraining, match="took no part in a batch"):
+            training.epoch(loader=batches)
 
     def training(self, model=None, criterion=None):
         model = (

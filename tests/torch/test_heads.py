@@ -219,6 +219,12 @@ class TestOtherNames:
         assert model.fc is model.classifier[1] is fitted.head
         assert lt.verify(model, "classifier.1", fitted.certificate_)
 
+    def test_of_a_compiled_model(self, data):
+        model = torch.compile(Backbone(), backend="eager")
+        fitted = lt.fit_head(model, "_orig_mod.fc", loader_of(data), **SEEDED)
+        assert model._orig_mod.fc is fitted.head
+        assert lt.verify(model, "_orig_mod.fc", fitted.certificate_)
+
     def test_that_cannot_be_replaced_are_refused(self, data):
         class Listed(Backbone):
             def __init__(self):

@@ -30,12 +30,7 @@ from lastiterate.opacus.training_record import (
     run_of,
 )
 from lastiterate.opacus.watched_gradients import WatchedGradients
-from lastiterate.opacus.watched_loader import (
-    POISSON,
-    Batches,
-    WatchedLoader,
-    local_of_make_private,
-)
+from lastiterate.opacus.watched_loader import Batches, WatchedLoader, local_of_make_private
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import RELEASES, TrainingRun
 
@@ -241,11 +236,14 @@ class OpacusAccountant(IAccountant):
             if self._others is not None:
                 self._others.refuse_bare_steps()
             if self._gradients is not None:
-                self._gradients.refuse_changed_buffers()
+                self._gradients.refuse_changed_state(self._trained_elsewhere(), thorough=True)
             return self._record, self.stated
         if not self.history:
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")
         return planned_record(self.plan, self.history), self.stated
+
+    def _trained_elsewhere(self) -> set[int]:
+        return set() if self._others is None else self._others.trained_elsewhere
 
     def _first_refusal(self) -> RefusedTraining | None:
         """The first refusal, which a loop may have caught before it made the step."""
@@ -281,8 +279,9 @@ class OpacusAccountant(IAccountant):
         clips = gradients.clips()
         step = optimizer_step.read_step(optimizer, clips)
         self._epoch_counter.count_step(optimizer, record, self._loader, gradients.rows())
+        gradients.refuse_changed_state(self._trained_elsewhere())
         batches = record.batches
-        if batches is None or batches.kind == POISSON or batches.per_pass > 1:
+        if batches is None or not batches.are_whole:
             gradients.refuse_kept_batches()
         if batches is not None:
             for reason in optimizer_step.step_deviations(optimizer, even=batches.even):

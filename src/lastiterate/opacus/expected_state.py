@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from opacus.optimizers import DPOptimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lastiterate._numerics.rounding import ulps_of
@@ -34,6 +36,7 @@ class OtherSteps:
         self._published = [] if model is None else [weakref.ref(one) for one in model.parameters()]
         self._found: str | None = None
         self._bare = False  # whether what was found had no noise that an accountant saw
+        self.trained_elsewhere: set[int] = set()  # ids of parameters, by other private optimizers
         self._begun = False
         self._noised = False  # the next step of the wrapped optimizer has its noise
         _watch_all_optimizers()
@@ -64,7 +67,10 @@ class OtherSteps:
             )
 
     def saw(self, stepping: Any, *, private: bool) -> None:
-        """Note the step of an optimizer; `private` if an accountant saw noise for it."""
+        """Note the step of an optimizer; `private` if another private optimizer makes it."""
+        if private and stepping is not self.optimizer.original_optimizer:
+            for group in stepping.param_groups:
+                self.trained_elsewhere |= set(map(id, group["params"]))
         wrapped = stepping is self.optimizer.original_optimizer
         if wrapped and self._noised:
             self._noised = False
@@ -90,10 +96,21 @@ def _watch_all_optimizers() -> None:
 
 
 def _before_step(stepping: Any, *_: Any) -> None:
-    private = stepping in _NOISED
+    noised, owner = stepping in _NOISED, _stepping_now(stepping)
     _NOISED.discard(stepping)
     for watch in list(_WATCHES):
-        watch.saw(stepping, private=private)
+        watch.saw(stepping, private=noised or owner not in (None, watch.optimizer))
+
+
+def _stepping_now(wrapped: Any) -> Any:
+    """The optimizer of Opacus that makes this step of the one that it wraps; None if none does."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        own = frame.f_locals.get("self") if frame.f_code.co_name == "step" else None
+        if isinstance(own, DPOptimizer) and own.original_optimizer is wrapped:
+            return own
+        frame = frame.f_back
+    return None
 
 
 def _other_step(what: str, when: str) -> RefusedTraining:

@@ -19,13 +19,16 @@ during the backward pass is counted apart.
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple, NoReturn
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_leaves
 
 from lastiterate.errors import RefusedTraining
 from lastiterate.opacus.expected_state import digest_of
@@ -35,6 +38,7 @@ from lastiterate.run.loss import Loss
 from lastiterate.torch.bounded_linear import write_count
 
 _TOLERANCE = 1e-3  # relative to what is stated; single precision needs a hundredth of that
+_COMPARED = 65_536  # numbers of a parameter that are compared, at least
 _INPUTS = 256  # that are kept in mind before those that are gone are forgotten
 _BACKWARD_PASSES = 2  # of a batch, with ghost clipping
 _GHOST_BACKWARD = ("opacus.utils.fast_gradient_clipping_utils", "backward")
@@ -82,7 +86,6 @@ class WatchedGradients:
             )
         sums = [getattr(one, "summed_grad", None) for one in self.optimizer.params]
         self._refuse_non_finite([one for one in sums if one is not None])
-        self.refuse_changed_buffers()
         rows, self._rows, self._passes = self._rows, 0, 0
         return rows
 
@@ -100,9 +103,16 @@ class WatchedGradients:
                 instead="train on each batch as the loader gives it",
             )
 
-    def refuse_changed_buffers(self) -> None:
-        """Refuse a model that learned more from the rows than the optimizer's parameters."""
-        if self._others is not None and (name := self._others.changed()) is not None:
+    def refuse_changed_state(
+        self, elsewhere: Collection[int] = (), *, thorough: bool = False
+    ) -> None:
+        """Refuse a model that learned more from the rows than the optimizer's parameters.
+
+        Parameters with an id in `elsewhere` were trained by another private optimizer.
+        """
+        if self._others is None:
+            return
+        if (name := self._others.changed(elsewhere, thorough=thorough)) is not None:
             self._refuse(
                 f"{name}, which is saved with the model, was changed in training by something else "
                 "than the private optimizer: what is written there about the rows has no noise",
@@ -117,13 +127,20 @@ class WatchedGradients:
         gradients = [one.detach() for one in self.optimizer.grad_samples]
         self._refuse_non_finite(gradients)
         rows = len(gradients[0])
-        self._rows += rows
+        self._note_batch(rows)
         if rows and self._stated is not None and self._stated.lipschitz is not None:
             lengths = [one.reshape(rows, -1).norm(dim=1).to(torch.float64) for one in gradients]
             norms = torch.stack(lengths, dim=1)
             self._compare(norms.norm(dim=1), self._stated.lipschitz, TOO_LONG)
             if isinstance(self._stated, LinearLoss):
                 self._inspect_layer(self._stated, gradients, norms)
+
+    def _note_batch(self, rows: int) -> None:
+        """Count the rows of a physical batch, whose forward pass has been made."""
+        self._rows += rows
+        self._kept |= self._inputs is not None and self._inputs.were_given_earlier(rows)
+        if self._others is not None:
+            self._others.settle()
 
     def _inspecting(self, clip_and_accumulate: Callable[[], None]) -> Callable[[], None]:
         def inspect_and_clip() -> None:
@@ -138,10 +155,21 @@ class WatchedGradients:
         def inspect_and_empty(*given: Any, **named: Any) -> None:
             caller = sys._getframe(1)
             if (caller.f_globals.get("__name__"), caller.f_code.co_name) == _GHOST_BACKWARD:
+                self._refuse_missing_norms()
                 self._refuse_gradients_beside_layers(caller.f_locals["self"].loss_per_sample)
             zero_grad(*given, **named)
 
         return inspect_and_empty
+
+    def _refuse_missing_norms(self) -> None:
+        """Refuse a batch that no gradient of some parameter is from."""
+        if not all(hasattr(one, "_norm_sample") for one in self.optimizer.params):
+            self._refuse(
+                "with ghost clipping, some layer took no part in a batch, and Opacus clips by the "
+                "gradients of all layers",
+                instead="let all layers that are trained take part in every batch, or use "
+                "grad_sample_mode='hooks'",
+            )
 
     def _refuse_gradients_beside_layers(self, loss: torch.Tensor) -> None:
         """Refuse parameters that the loss uses more often than their layers were called.
@@ -179,15 +207,12 @@ class WatchedGradients:
         if self._passes % _BACKWARD_PASSES:
             return
         self._refuse_several_forward_passes()
-        params = self.optimizer.params
-        norms = [one._norm_sample for one in params if hasattr(one, "_norm_sample")]
-        if len(norms) < len(params):
-            self._refuse(
-                "with ghost clipping, the gradients of a batch cannot be counted",
-                instead="use grad_sample_mode='hooks'",
-            )
+        self._refuse_missing_norms()
+        norms = [one._norm_sample for one in self.optimizer.params]
+        for one in self.optimizer.params:
+            del one._norm_sample  # Opacus would clip later batches by it
         self._refuse_non_finite(norms)
-        self._rows += len(norms[0])
+        self._note_batch(len(norms[0]))
         if len(norms[0]) and self._stated is not None:
             lengths = torch.stack([one.to(torch.float64) for one in norms], dim=1)
             self._compare(lengths.norm(dim=1), self._stated.lipschitz, TOO_LONG)
@@ -208,7 +233,6 @@ class WatchedGradients:
             )
 
     def _refuse_several_forward_passes(self) -> None:
-        self._kept |= self._inputs is not None and self._inputs.are_those_of_earlier_batches()
         if self._forward is not None and (passes := self._forward.take()) > 1:
             self._refuse(
                 f"{passes} forward passes were made for one batch: Opacus adds up their gradients, "
@@ -328,79 +352,138 @@ class _ForwardPasses:
 
 
 class _Inputs:
-    """The tensors that a model was given, as long as they exist.
+    """The memory of the tensors that a model was given, as long as it is in use.
 
     It holds no tensor, and gives its references to no copy.
     """
 
     def __init__(self, model: Any) -> None:
-        self._now: list[Any] = []
-        self._earlier: dict[int, Any] = {}
+        self._now: list[_Input] = []
+        self._earlier: dict[tuple[Any, ...], tuple[StorageWeakRef, int]] = {}
         whole = getattr(model, "_module", model)
         whole.register_forward_pre_hook(self._begin, with_kwargs=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_now": [], "_earlier": {}}
 
-    def are_those_of_earlier_batches(self) -> bool:
-        """Whether all of one batch are, unchanged; the next call is about the next batch."""
-        known = [self._earlier.get(id(ref())) == (ref, writes) for ref, writes in self._now]
-        self._earlier.update((id(ref()), (ref, writes)) for ref, writes in self._now)
+    def were_given_earlier(self, rows: int) -> bool:
+        """Whether the rows of one batch were, unchanged; the next call is about the next batch."""
+        # Other inputs may be the same for all batches: a mask, a scale, a first state.
+        of_rows = [one for one in self._now if one.shape[:1] == (rows,)]
+        asked = [max(of_rows, key=lambda one: math.prod(one.shape))] if of_rows else self._now
+        known = [self._earlier.get(one.place, (None, -1))[1] == one.writes for one in asked]
+        self._earlier |= {one.place: (one.memory, one.writes) for one in self._now}
         self._now = []
         if len(self._earlier) > _INPUTS:
-            alive = {key: kept for key, kept in self._earlier.items() if kept[0]() is not None}
+            alive = {key: one for key, one in self._earlier.items() if not one[0].expired()}
             self._earlier = alive
-        return bool(known) and all(known)
+        return rows > 0 and bool(known) and all(known)
 
     def _begin(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if not torch.is_grad_enabled():
-            return
-        values = (*given, *named.values())
-        tensors = [one for one in values if isinstance(one, torch.Tensor) and one.numel()]
-        self._now += [(weakref.ref(one), write_count(one)) for one in tensors]
+        if torch.is_grad_enabled():
+            self._now += [
+                _Input.of(one)
+                for one in tree_leaves((given, named))
+                if isinstance(one, torch.Tensor) and one.numel() and one.layout == torch.strided
+            ]
+
+
+class _Input(NamedTuple):
+    """A tensor that a model was given, by its memory, whose name is not given anew meanwhile."""
+
+    place: tuple[Any, ...]
+    memory: StorageWeakRef
+    shape: tuple[int, ...]
+    writes: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Input:
+        memory = StorageWeakRef(tensor.untyped_storage())
+        shape = tuple(tensor.shape)
+        place = memory.cdata, tensor.storage_offset(), tensor.numel()
+        return cls(place, memory, shape, write_count(tensor))
 
 
 class _OtherState:
-    """Whether what is saved with a model beside the optimizer's parameters changed since its start.
+    """Whether what is saved with a model beside the optimizer's parameters changed in training.
 
-    Buffers are compared by content, and frozen parameters, which may be large, by their place and
-    the writes that torch counts.  It holds no tensor, so that models with its hook can be copied.
+    It holds no tensor, so that models with its hook can be copied.
     """
 
     def __init__(self, model: Any, optimizer: Any) -> None:
         whole = getattr(model, "_module", model)
         self._of = weakref.ref(whole)
         self._trained = {id(one) for one in optimizer.params}
-        self._first: dict[str, Any] | None = None
+        self._first: dict[str, _Saved] | None = None
+        self._settled = False
         whole.register_forward_pre_hook(self._begin)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_of": None, "_trained": set(), "_first": self._first}
+        return vars(self) | {"_of": None, "_first": None}
 
-    def changed(self) -> str | None:
-        """The name of one part that changed; None if none did, or no forward pass was seen."""
+    def settle(self) -> None:
+        """Note that the first batch is part of the training."""
+        self._settled = True
+
+    def changed(self, elsewhere: Collection[int] = (), *, thorough: bool = False) -> str | None:
+        """The name of one part that changed; None if none did, or no forward pass was seen.
+
+        Parameters with an id in `elsewhere` may change.  Writes that torch does not count are
+        found in buffers and, if `thorough`, in parameters.
+        """
         whole = None if self._of is None else self._of()
         if whole is None or self._first is None:
             return None
-        now = self._state(whole)
-        names = sorted(now.keys() | self._first.keys())
-        return next((one for one in names if now.get(one) != self._first.get(one)), None)
+        parts = dict(self._parts(whole))
+        for name in sorted(parts.keys() | self._first.keys()):
+            first, now = self._first.get(name), parts.get(name)
+            if now is not None and id(now) in elsewhere:
+                continue
+            look = thorough or name.startswith(_BUFFER)
+            if first is None or now is None or not first.is_that_of(now, thorough=look):
+                return name
+        return None
 
     def _begin(self, module: Any, _: Any) -> None:
-        if self._first is None and self._of is not None:
-            self._first = self._state(module)
+        # What comes before the first batch may load other weights.
+        if not self._settled and self._of is not None:
+            self._first = {name: _Saved.of(one) for name, one in self._parts(module)}
 
-    def _state(self, module: Any) -> dict[str, Any]:
+    def _parts(self, module: Any) -> Iterator[tuple[str, Any]]:
         # Not by state_dict, which cannot read parameters that expanded weights stand for.
-        found: dict[str, Any] = {}
         for path, part in module.named_modules():
             inside = f"{path}." if path else ""
             for name, one in part._buffers.items():
                 if one is not None and name not in part._non_persistent_buffers_set:
-                    found[f"the buffer {inside + name!r}"] = digest_of([one])
+                    yield f"{_BUFFER} {inside + name!r}", one
             for name, one in part._parameters.items():
                 # Expanded weights stand for a parameter while the model runs.
                 held = None if one is None else vars(one).get("orig_weight", one)
                 if held is not None and id(held) not in self._trained:
-                    found[f"the parameter {inside + name!r}"] = held.data_ptr(), write_count(held)
-        return found
+                    yield f"the parameter {inside + name!r}", held
+
+
+_BUFFER = "the buffer"
+
+
+class _Saved(NamedTuple):
+    """A tensor as it was: by its place and the writes that torch counts, and by its content."""
+
+    place: tuple[int, int]
+    kind: torch.dtype
+    content: str
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Saved:
+        # Of a large one some numbers, evenly: who writes to it hardly leaves out just these.
+        flat = tensor.detach().reshape(-1)
+        content = digest_of([flat[:: max(1, len(flat) // _COMPARED)]])
+        return cls((tensor.data_ptr(), write_count(tensor)), tensor.dtype, content)
+
+    def is_that_of(self, tensor: torch.Tensor, *, thorough: bool) -> bool:
+        """Whether it has not changed; what was cast to another type cannot be compared."""
+        if tensor.dtype != self.kind:
+            return True
+        if not thorough and (tensor.data_ptr(), write_count(tensor)) == self.place:
+            return True
+        return _Saved.of(tensor).content == self.content

@@ -99,6 +99,11 @@ class Batches:
     sample_rate: float | None = None  # Poisson's
     settings: dict[str, Any] | None = None  # of the rule of a sampler of this library
 
+    @property
+    def are_whole(self) -> bool:
+        """Whether every batch has all examples."""
+        return self.sample_rate == 1.0 if self.kind == POISSON else self.size == self.examples
+
     @classmethod
     def poisson(cls, examples: int, sample_rate: float, per_pass: int) -> Batches:
         """Poisson batches, with the size that Opacus computes."""

@@ -482,7 +482,9 @@ class _Run:
             raise _HeadReached
 
         head.register_forward_pre_hook(note)
-        replace_layer(model, name, head.to(first.rows.device))
+        # Copies of compiled layers are not compiled.
+        inside = ".".join(one for one in name.split(".") if one != "_orig_mod")
+        replace_layer(model, inside, head.to(first.rows.device))
         with suppress(InvalidParameter):  # that the old head was not reached
             self.rows(first.batch, on=model)
         if not reached:

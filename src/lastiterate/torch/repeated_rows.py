@@ -110,14 +110,14 @@ def _rows(
         yield from _addresses(columns, indices, holders, alone=tensors)
         for name, each in getattr(dataset, "__dict__", {}).items():
             if isinstance(each, list | tuple | np.ndarray) or _is_dense(each):
-                chosen = _chosen(dataset, length, len(each)) if len(each) != length else None
-                if chosen is not None and not _INDICES.search(name):
+                chosen = None if _INDICES.fullmatch(name) else _chosen(dataset, length, len(each))
+                if chosen is not None:
                     yield id(each), chosen[indices], holders
 
 
 _INDICES = re.compile(
-    r"(?i)(^|_)(i|inds?|idxs?|ids|index|indexes|indices|perm|order|sampled?|samples|chosen|choices?|"
-    r"picks?|picked|selection|selected)$"
+    r"(?i)_?((rows?|samples?|sampled|data|dataset|subset|examples?|train(ing)?|boot(strap)?)_?)?"
+    r"(idxs?|idcs|inds?|index(es)?|indices|order|perm(utation)?|chosen|selected)(_?(list|map))?"
 )
 # What people name so, too: a name, or arrays and parts in a container.
 _NO_DATA_SET = (str, bytes, dict, list, tuple, np.ndarray, torch.Tensor)
@@ -155,19 +155,32 @@ def _is_dense(kept: Any) -> bool:
 
 
 def _chosen(dataset: Any, length: int, count: int) -> Indices | None:
-    """Which of so many rows a data set of this length gives, if it keeps them by a usual name."""
-    for name, kept in getattr(dataset, "__dict__", {}).items():
-        if not _INDICES.search(name):
-            continue
-        if _is_dense(kept):
-            kept = kept.detach().cpu().numpy()
-        elif isinstance(kept, list | tuple) and set(map(type, kept)) <= {int, np.int64}:
-            kept = np.asarray(kept, dtype=np.int64)
-        if not isinstance(kept, np.ndarray) or kept.dtype.kind not in "iu":
-            continue
-        if kept.shape == (length,) and length and -count <= kept.min() and kept.max() < count:
-            return kept.astype(np.int64) % count
-    return None
+    """Which of so many rows a data set of this length gives, if it keeps them by a usual name.
+
+    Of several, those that repeat a row most often.
+    """
+    found = [
+        chosen
+        for name, kept in getattr(dataset, "__dict__", {}).items()
+        if _INDICES.fullmatch(name) and (chosen := _whole_numbers(kept, length, count)) is not None
+    ]
+    return max(found, key=lambda one: int(np.bincount(one).max()), default=None)
+
+
+def _whole_numbers(kept: Any, length: int, count: int) -> Indices | None:
+    """As many whole numbers as there are rows, each that of a row; None for anything else."""
+    try:
+        if length == 0 or len(kept) != length or isinstance(kept, str | bytes | dict):
+            return None
+        held = kept.detach().cpu() if isinstance(kept, torch.Tensor) else kept
+        found = np.asarray(held)
+        found = np.asarray(found.tolist()) if found.dtype.kind == "O" else found
+    except Exception:  # it is something else
+        return None
+    if found.dtype.kind not in "iu" or found.shape != (length,):
+        return None
+    inside = -count <= found.min() and found.max() < count
+    return found.astype(np.int64) % count if inside else None
 
 
 def _column(kept: Any, length: int) -> Any:
