@@ -18,6 +18,7 @@ from lastiterate.ledger.witness import Witness
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.report import html
 from lastiterate.saved_model.file_writing import OURS
+from lastiterate.saved_model.model_file import read_model
 
 RUN = ["--examples", "1000", "--batch-size", "100", "--epochs", "2", "--clip-norm", "1",
        "--noise-multiplier", "5", "--step-size", "0.1"]  # fmt: skip
@@ -537,6 +538,8 @@ class TestPipesAndDevices:
     def test_are_not_read(self, endless):
         for read in (
             lambda: li.verify(endless.parent),
+            lambda: li.verify(endless),
+            lambda: read_model(endless),
             lambda: li.Ledger(endless),
             lambda: Witness(endless).head(),
             lambda: with_an_end(endless),
@@ -544,9 +547,27 @@ class TestPipesAndDevices:
             with pytest.raises((li.LastIterateError, OSError)):
                 read()
 
-    def test_are_read_where_they_are_named(self, tmp_path):
-        os.mkfifo(tmp_path / "pipe")
-        assert with_an_end(tmp_path / "pipe", pipes=True) == tmp_path / "pipe"
+
+class TestSkeletons:
+    """A schema that somebody began to fill in is theirs."""
+
+    @pytest.mark.parametrize(
+        "mine",
+        [
+            {"a": {"range": [None, None], "missing": 3}},
+            {"a": {"values": [], "baseline": "y"}},
+            {"a": {"range": [None, None], "comment": "a note"}},
+        ],
+    )
+    def test_are_known_until_somebody_edits_them(self, folder, mine):
+        (folder / "k.csv").write_text("a,b\n1,x\n2,y\n")
+        command = ["schema", "k.csv", "--out", "k.json", "--force"]
+        assert main(command) == main(command) == 0
+        made = json.loads((folder / "k.json").read_text())
+        for text in (json.dumps(made | mine), json.dumps(made, indent=2)):
+            (folder / "k.json").write_text(text)
+            assert main(command) == 2
+            assert (folder / "k.json").read_text() == text
 
 
 class TestRecordsOfAudits:

@@ -26,10 +26,10 @@ _SEALED = re.compile(
 )
 
 
-def with_an_end(path: Path, *, pipes: bool = False) -> Path:
-    """The path, to be read; `OSError` for devices, and pipes unless one was named to be read."""
+def with_an_end(path: Path) -> Path:
+    """The path, to be read; `OSError` for pipes and devices, which cannot be read again."""
     mode = path.stat().st_mode
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (stat.S_ISFIFO(mode) and not pipes):
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode):
         raise OSError(f"{path} is no file that has an end: it is a pipe or a device")
     return path
 
@@ -46,6 +46,11 @@ def is_sealed(content: bytes) -> bool:
     return found is not None and (
         sha256(content[: -len(found[0])]).hexdigest().encode() == found[1]
     )
+
+
+def was_sealed(content: bytes) -> bool:
+    """Whether it ends as if `sealed` gave it, also if it was edited since."""
+    return _SEALED.search(content[-200:]) is not None
 
 
 def begins_with(start: bytes) -> IsOurs:

@@ -123,7 +123,9 @@ def test_what_is_shown_can_be_typed(shown, capsys, monkeypatch):
 def test_the_full_report_is_behind_an_option(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("lastiterate.cli.commands.demo.EPOCHS", (1,))
     assert main(["demo", "--report", "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "report.txt").read_text() in capsys.readouterr().out
+    text, _, seal = (tmp_path / "report.txt").read_text().rstrip().rpartition("\n\n")
+    assert seal.startswith("lastiterate wrote what is above")
+    assert text in capsys.readouterr().out
 
 
 def test_without_matplotlib_it_says_so(monkeypatch, tmp_path, capsys):

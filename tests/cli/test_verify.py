@@ -186,7 +186,7 @@ class TestUncheckedWeights:
         (tmp_path / name).write_bytes(b"")
         code, said = ran(capsys, tmp_path)
         assert code == 4
-        assert f"not checked: {tmp_path / name}, which may hold other weights" in said
+        assert f"not checked: {tmp_path / name}, which was altered or may hold other" in said
         assert ran(capsys, tmp_path / "certificate.json")[0] == 4
 
     @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ class TestUncheckedWeights:
         (tmp_path / name).write_bytes((tmp_path / "model.json").read_bytes())
         code, said = ran(capsys, tmp_path)
         assert code == 4
-        assert f"not checked: {tmp_path / name}, which may hold other weights" in said
+        assert f"not checked: {tmp_path / name}, which was altered or may hold other" in said
 
     def test_what_nobody_loads_as_weights(self, capsys, tmp_path, fitted):
         li.save(fitted, tmp_path)
@@ -259,6 +259,16 @@ class TestUncheckedWeights:
         ledger.path.write_bytes(change(ledger.path.read_bytes()))
         assert ran(capsys, tmp_path)[0] == 4
 
+    def test_a_card_that_was_altered(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path)
+        card = _files.sealed(b"# A model\nepsilon = 1.0\n")
+        (tmp_path / "README.md").write_bytes(card)
+        assert ran(capsys, tmp_path)[0] == 0
+        (tmp_path / "README.md").write_bytes(card.replace(b"1.0", b"0.1"))
+        code, said = ran(capsys, tmp_path)
+        assert code == 4
+        assert "README.md, which was altered" in said
+
     def test_heads_and_pages_that_hold_more(self, capsys, tmp_path, fitted):
         li.save(fitted, tmp_path)
         head = {"format": "lastiterate ledger head 1", "ledger": "a", "n": 0, "hash": "b"}
@@ -277,7 +287,7 @@ class TestUncheckedWeights:
         (tmp_path / "m" / "w.txt").symlink_to(tmp_path / "w.bin")
         code, said = ran(capsys, tmp_path / "m")
         assert code == 4
-        assert f"not checked: {tmp_path / 'm' / 'w.txt'}, which may hold other weights" in said
+        assert f"not checked: {tmp_path / 'm' / 'w.txt'}, which was altered or may hold" in said
 
     @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files here")
     def test_what_is_no_file_is_not_waited_for(self, capsys, tmp_path, fitted):
@@ -319,8 +329,8 @@ class TestUncheckedWeights:
             (tmp_path / f"{k}.pt").write_bytes(b"")
         code, said = ran(capsys, tmp_path)
         assert code == 4
-        assert said.count(".pt, which may hold") == 5
-        assert "not checked: 3 more, which may hold other weights" in said
+        assert said.count(".pt, which was altered or may hold") == 5
+        assert "not checked: 3 more, which were altered or may hold other weights" in said
 
     def test_beside_the_model_that_is_named(self, capsys, tmp_path, fitted):
         li.save(fitted, tmp_path / "one")

@@ -161,7 +161,7 @@ class TestCertificate:
             (lambda r: r["selection"].update(shape=3.0), "it states epsilon"),
             (lambda r: r["guarantee"].update(epsilon=0.9 * r["guarantee"]["epsilon"]), "states"),
             (lambda r: r["selection"]["candidates"][3]["run"].update(noise_std=0.001), "states"),
-            (lambda r: r["selection"]["candidates"].clear(), "cannot be read"),
+            (lambda r: r["selection"]["candidates"].clear(), "not one of its candidates"),
             (lambda r: r["selection"].update(law="a fair coin"), "tries were made is unknown"),
             (lambda r: r["selection"]["score"].update(scored="by eye"), "tries were made"),
             (

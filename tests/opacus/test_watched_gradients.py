@@ -554,6 +554,7 @@ class TestBuffersWithoutNoise:
         with pytest.raises(lo.RefusedTraining, match=r"the parameter '.*code'"):
             training.epoch()
 
+    @pytest.mark.filterwarnings("ignore:every iterate is charged")
     @pytest.mark.parametrize("mode", ["hooks", "ghost"])
     @pytest.mark.parametrize("how", ["data", "numpy"])
     def test_frozen_parameters_that_are_written_where_torch_does_not_count(self, mode, how):
@@ -583,9 +584,11 @@ class TestBuffersWithoutNoise:
         model[0].requires_grad_(False)
         return Training(loader_of(), model=model, **settings)
 
+    @pytest.mark.filterwarnings("ignore:every iterate is charged")
     def test_the_same_numbers_may_be_loaded_moved_or_cast(self):
         training = self.frozen()
-        training.model(training.loader.dataset.tensors[0])  # before pretrained weights come
+        with torch.no_grad():
+            training.model(training.loader.dataset.tensors[0])  # before pretrained weights come
         training.model.load_state_dict(
             {key: one + 1.0 for key, one in training.model.state_dict().items()}
         )
@@ -599,6 +602,7 @@ class TestBuffersWithoutNoise:
         training.model.double()
         assert training.engine.get_epsilon(DELTA) > 0.0
 
+    @pytest.mark.filterwarnings("ignore:every iterate is charged")
     @pytest.mark.parametrize("accountant", ["last-iterate", "prv"])
     def test_another_private_training_may_follow(self, accountant):
         first = self.frozen().epoch()

@@ -358,7 +358,7 @@ def _text(certificate: str | Path) -> str:
         path = Path(certificate or "no file")
         if path.is_dir():
             return with_an_end(path / "certificate.json").read_text(encoding="utf-8")
-        return with_an_end(path, pipes=True).read_text(encoding="utf-8")
+        return with_an_end(path).read_text(encoding="utf-8")
     except PermissionError:
         raise
     except (OSError, ValueError):

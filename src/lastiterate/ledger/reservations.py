@@ -68,7 +68,7 @@ def kept(ledger: Ledger | None) -> KeptLedger | None:
     if ledger is None:
         return None
     path, witness = ledger.__reduce__()[1][1:]
-    return KeptLedger(path.resolve(), witness, ledger)
+    return KeptLedger(path.resolve(), None if witness is None else witness.resolve())
 
 
 def one_ledger(*given: Ledger | KeptLedger | str | Path | None) -> Ledger | None:

@@ -239,7 +239,8 @@ def _units(
         names = _names(steps, model, features)
         meanings = [(name, _AS_ENCODED) for name in names]
         meanings.append((_INTERCEPT, "every feature at 0"))
-    if not model.fit_intercept and not matrix[features, :features].any():
+    constant = np.any(np.atleast_1d(model.intercept_)) or matrix[features, :features].any()
+    if not model.fit_intercept and not constant:
         return meanings[:-1], matrix[:-1]
     return meanings, matrix
 
@@ -337,8 +338,19 @@ def _sum_text(model: PrivateLinearModel, classes: list[str]) -> str:
 
 def _note(model: PrivateLinearModel) -> str | None:
     """The reason why the coefficients are not the usual ones; None if there is none."""
-    said = [text for text in (_clip_text(model), _centre_text(model)) if text is not None]
+    texts = (_penalty_text(model), _clip_text(model), _centre_text(model))
+    said = [text for text in texts if text is not None]
     return " ".join(said) or None
+
+
+def _penalty_text(model: PrivateLinearModel) -> str | None:
+    """A sentence on coefficients of a loss with a penalty; None if there is none."""
+    if not model.l2:
+        return None
+    return (
+        f"These coefficients are those with the penalty l2={model.l2:g}, which draws them, and the "
+        "intercept even more, towards 0: they are not the usual ones, and signs may differ."
+    )
 
 
 def _clip_text(model: PrivateLinearModel) -> str | None:

@@ -38,7 +38,7 @@ _REMEDIES = (
     f"with a feature for every value, and none is left out, add {_BASELINE}; leave out declared "
     "values that hardly any row has; or take more examples (of a rare label above all), a larger "
     "epsilon or fewer features. A penalty (l2) makes "
-    "them finite, but they are for the penalised optimum then"
+    "them finite, but for other coefficients than the usual ones, even of another sign"
 )
 _SHOWN = 8
 

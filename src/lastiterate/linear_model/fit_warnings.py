@@ -86,7 +86,7 @@ def warn_of_few_to_match(few: Mapping[int, int], classes: Sequence[Any], noise_s
     named += f" and {len(said) - _NAMED} more classes" if len(said) > _NAMED else ""
     warn(
         f"too few examples for rate matching, {named}, where noise has a standard deviation of "
-        f"{noise_std:,.0f}: mean probabilities may be twice too large or too small.  Raise "
+        f"{noise_std:,.0f}: mean probabilities may be several times too large or too small.  Raise "
         "rate_matching, epsilon or the number of examples, or go by rankings",
         TooFewExamplesWarning,
     )

@@ -38,7 +38,7 @@ from lastiterate.train.predictions import linear_outputs
 from lastiterate.train.release_noise import noisy
 
 _UNIT = 2.0**-20
-_EXPECTED, _LEAST_RATE = 0.2, 0.1  # how far rates are expected to be from 1, and their least
+_EXPECTED, _LEAST_RATE = 0.2, 0.3  # how far rates are expected to be from 1, and their least
 _FLOOR = 2.0  # standard deviations of noise below which sums count as that many
 _FEW = 5.0  # standard deviations of noise below which counts and sums are said to be few
 

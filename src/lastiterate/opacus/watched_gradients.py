@@ -44,7 +44,8 @@ _BACKWARD_PASSES = 2  # of a batch, with ghost clipping
 _GHOST_BACKWARD = ("opacus.utils.fast_gradient_clipping_utils", "backward")
 TOO_LONG = (
     "a gradient was longer than lipschitz={bound:.9g} before clipping, so rows are longer than "
-    "stated or the loss is a different one; lo.BoundedLinear keeps rows within feature_bound"
+    "stated or the loss is a different one (with weight= or ignore_index no number here holds); "
+    "lo.BoundedLinear keeps rows within feature_bound"
 )
 LONG_ROW = (
     "a row was longer than feature_bound={bound:.9g}: normalise rows, or use lo.BoundedLinear"
@@ -64,6 +65,7 @@ class WatchedGradients:
         self.found: list[str] = []
         self._clipping = model if is_ghost(optimizer) else optimizer
         self._clips: list[Any] = []
+        self._clipped = list(optimizer.params)  # as at first: some may be frozen later
         self._stated = stated
         self.refusal: RefusedTraining | None = None  # the first, which a loop may have caught
         self._forward = None if model is None else _ForwardPasses(model)
@@ -163,7 +165,7 @@ class WatchedGradients:
 
     def _refuse_missing_norms(self) -> None:
         """Refuse a batch that no gradient of some parameter is from."""
-        if not all(hasattr(one, "_norm_sample") for one in self.optimizer.params):
+        if not all(hasattr(one, "_norm_sample") for one in self._clipped):
             self._refuse(
                 "with ghost clipping, some layer took no part in a batch, and Opacus clips by the "
                 "gradients of all layers",
@@ -208,8 +210,8 @@ class WatchedGradients:
             return
         self._refuse_several_forward_passes()
         self._refuse_missing_norms()
-        norms = [one._norm_sample for one in self.optimizer.params]
-        for one in self.optimizer.params:
+        norms = [one._norm_sample for one in self._clipped]
+        for one in self._clipped:
             del one._norm_sample  # Opacus would clip later batches by it
         self._refuse_non_finite(norms)
         self._note_batch(len(norms[0]))
@@ -219,7 +221,7 @@ class WatchedGradients:
 
     def _refuse(self, why: str, *, instead: str) -> NoReturn:
         self.refusal = self.refusal or RefusedTraining(why, instead=instead)
-        raise RefusedTraining(why, instead=instead)
+        raise RefusedTraining(self.refusal.why, instead=self.refusal.instead)
 
     def _refuse_non_finite(self, tensors: list[torch.Tensor]) -> None:
         """Refuse nan and inf, which no clip bounds and no noise hides: they stay in the model."""
@@ -371,8 +373,8 @@ class _Inputs:
         # Other inputs may be the same for all batches: a mask, a scale, a first state.
         of_rows = [one for one in self._now if one.shape[:1] == (rows,)]
         asked = [max(of_rows, key=lambda one: math.prod(one.shape))] if of_rows else self._now
-        known = [self._earlier.get(one.place, (None, -1))[1] == one.writes for one in asked]
-        self._earlier |= {one.place: (one.memory, one.writes) for one in self._now}
+        known = [self._earlier.get(one.where, (None, -1))[1] == one.writes for one in asked]
+        self._earlier |= {one.where: (one.memory, one.writes) for one in self._now}
         self._now = []
         if len(self._earlier) > _INPUTS:
             alive = {key: one for key, one in self._earlier.items() if not one[0].expired()}
@@ -391,7 +393,7 @@ class _Inputs:
 class _Input(NamedTuple):
     """A tensor that a model was given, by its memory, whose name is not given anew meanwhile."""
 
-    place: tuple[Any, ...]
+    where: tuple[Any, ...]
     memory: StorageWeakRef
     shape: tuple[int, ...]
     writes: int
@@ -400,8 +402,8 @@ class _Input(NamedTuple):
     def of(cls, tensor: torch.Tensor) -> _Input:
         memory = StorageWeakRef(tensor.untyped_storage())
         shape = tuple(tensor.shape)
-        place = memory.cdata, tensor.storage_offset(), tensor.numel()
-        return cls(place, memory, shape, write_count(tensor))
+        where = memory.cdata, tensor.storage_offset(), tensor.numel()
+        return cls(where, memory, shape, write_count(tensor))
 
 
 class _OtherState:
@@ -469,7 +471,7 @@ _BUFFER = "the buffer"
 class _Saved(NamedTuple):
     """A tensor as it was: by its place and the writes that torch counts, and by its content."""
 
-    place: tuple[int, int]
+    where: tuple[int, int]
     kind: torch.dtype
     content: str
 
@@ -484,6 +486,6 @@ class _Saved(NamedTuple):
         """Whether it has not changed; what was cast to another type cannot be compared."""
         if tensor.dtype != self.kind:
             return True
-        if not thorough and (tensor.data_ptr(), write_count(tensor)) == self.place:
+        if not thorough and (tensor.data_ptr(), write_count(tensor)) == self.where:
             return True
         return _Saved.of(tensor).content == self.content

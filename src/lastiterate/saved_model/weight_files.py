@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate._files import IsOurs, is_record, with_an_end
+from lastiterate._files import IsOurs, is_record, is_sealed, was_sealed, with_an_end
 from lastiterate._html import is_page
 from lastiterate.certificate.fields import NAMES as FIELDS
 from lastiterate.certificate.statements import encoding_digest, model_digest, plain_text
@@ -115,7 +115,9 @@ def _may_be_weights(path: Path, folder: Path) -> bool:
     known: IsOurs = is_page if ending in (".html", ".htm") else _is_ours
     if "schema" in path.stem.lower() and ending == ".json":  # any JSON of numbers may look so
         known = is_schema
-    return path.name not in _NAMES and not _is(known, path)
+    if path.name in _NAMES:
+        return _is(was_sealed, path) and not _is(is_sealed, path)
+    return not _is(known, path)
 
 
 def _is(known: Callable[[bytes], object], path: Path) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from lastiterate._files import is_record
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.serialise import unambiguous_json
 from lastiterate.tables.cells import BadCells, days_of, numbers_of, read
 from lastiterate.tables.column_rules import (
     AS_IT_IS,
@@ -68,12 +69,26 @@ def skeleton(file: TableFile, *, target: str | None = None, regression: bool = F
         entries: dict[str, Any] = {name: _entry(cells[name]) for name in file.names}
     if target is not None:
         entries[target] = {"range": [None, None]} if regression else {"values": []}
+    return _written(entries)
+
+
+def _written(entries: Mapping[str, Any]) -> str:
     lines = [f"  {json.dumps(name)}: {json.dumps(rule)}" for name, rule in entries.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-# One that was filled in holds the work of whoever did.
-is_skeleton = is_record(lambda schema: bool(schema) and all(map(is_unfilled, schema.values())))
+def is_skeleton(content: bytes) -> bool:
+    """Whether a file is as `skeleton` wrote it; what was filled in holds somebody's work."""
+    try:
+        schema = unambiguous_json(content.decode("utf-8"))
+        if not isinstance(schema, dict) or _written(schema).encode() != content:
+            return False
+        return all(is_unfilled(rule) and set(rule) <= _EMPTY for rule in schema.values())
+    except (ValueError, RecursionError):
+        return False
+
+
+_EMPTY = {"range", "values", DATES, "format"}  # of the entries of a skeleton
 
 
 _PARTS = {

@@ -168,7 +168,7 @@ def _chosen(dataset: Any, length: int, count: int) -> Indices | None:
 
 
 def _whole_numbers(kept: Any, length: int, count: int) -> Indices | None:
-    """As many whole numbers as there are rows, each that of a row; None for anything else."""
+    """Whole numbers, one for each row and each that of a row; None for anything else."""
     try:
         if length == 0 or len(kept) != length or isinstance(kept, str | bytes | dict):
             return None

@@ -118,8 +118,12 @@ def verify(
     voided += [fitted_steps_text(found.fitted_steps)] if found.fitted_steps else []
     notes = [*_notes(described, found, [path for path, _ in read], signed_by)]
     few, rest = unchecked[:_NAMED], len(unchecked) - _NAMED
-    notes += [f"not checked: {path}, which may hold other weights" for path in few]
-    notes += [f"not checked: {rest:,} more, which may hold other weights"] if rest > 0 else []
+    notes += [f"not checked: {path}, which was altered or may hold other weights" for path in few]
+    notes += (
+        [f"not checked: {rest:,} more, which were altered or may hold other weights"]
+        if rest > 0
+        else []
+    )
     failed = (found.seeded and not allow_seeded) or (found.fitted_steps and not allow_fitted)
     code = 1 if failed else (UNCHECKED_WEIGHTS if unchecked else 0)
     if as_json:
