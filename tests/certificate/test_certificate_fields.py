@@ -100,6 +100,7 @@ class TestUnknownFields:
 
 class TestPublishedNumbers:
     @pytest.mark.parametrize("classes", [2, 3])
+    @pytest.mark.filterwarnings("ignore:too few examples for rate matching")
     def test_rates_are_one_for_each_output(self, classes):
         settings = QUICK | {"classes": list(range(classes)), "rate_matching": 0.3}
         model = PrivateLogisticRegression(**settings).fit(X, np.arange(400) % classes)

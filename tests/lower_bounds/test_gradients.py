@@ -54,7 +54,7 @@ def test_a_report_does_not_deny_its_own_certificate():
 def test_one_step_is_told_exactly():
     """+1/2 and -1/2, each with the probability of the batch; no gradient of 1 against none."""
     run = dp_sgd(li.PoissonSampled(60, 10), steps=1, clip_norm=0.5, momentum=0.5)
-    found, rate = LOWER_BOUNDS["lower/momentum"].profile(run), 1 / 6
+    found, rate = li.account(run).lower, 1 / 6
     x = np.linspace(-12.0, 12.0, 400_001)
 
     def density(move):

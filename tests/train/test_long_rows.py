@@ -111,6 +111,7 @@ SETTINGS = [
 
 
 @pytest.mark.filterwarnings("ignore:no coefficient has a finite")  # noise decides that
+@pytest.mark.filterwarnings("ignore:too few examples for rate matching")  # and that
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("model", SETTINGS, ids=repr)
 def test_no_size_of_a_row_raises_or_warns_in_a_fit(model, kind, monkeypatch):

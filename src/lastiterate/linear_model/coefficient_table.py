@@ -38,7 +38,7 @@ from lastiterate.tables.column_rules import (
 )
 from lastiterate.tables.encoder import Encoder
 from lastiterate.train.interval_record import MEASURED
-from lastiterate.train.objectives import Logistic, Softmax, from_record
+from lastiterate.train.objectives import from_record
 
 _INTERCEPT = "(intercept)"
 _AS_ENCODED = "one unit of the feature"
@@ -358,16 +358,15 @@ def _clip_text(model: PrivateLinearModel) -> str | None:
     if not model._has_probabilities:
         return None
     objective = from_record(json.loads(model.certificate_)["objective"])
-    largest = 2**0.5 if isinstance(objective, Softmax) else 1.0
-    if not isinstance(objective, (Logistic, Softmax)) or objective.clip >= _HARDLY * largest:
+    if objective.clip >= _HARDLY * objective.least_unclipped:
         return None
     if vars(model).get(MEASURED[1]) is not None:
         remedy = "without clip_norm"
-    elif isinstance(objective, Logistic):
+    elif objective.outputs == 1:
         remedy = "with intervals=True"
     else:
         constant = model._constant if model.fit_intercept else 0.0
-        longest = largest * model.feature_bound_ * math.hypot(1.0, constant)
+        longest = objective.least_unclipped * model.feature_bound_ * math.hypot(1.0, constant)
         remedy = f"with clip_norm={math.ceil(1e3 * longest) / 1e3:g} and center=False"
     return (
         "These coefficients are those of the clipped loss and usually too far from 0; for the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -32,6 +33,7 @@ class Objective(ABC):
                     the largest target otherwise
     step_share      the step that a run takes, as a share of the longest, 2/smoothness
     few_rows        rows a batch below which steps fall; 32 unless stated
+    least_unclipped the least clip at which no residual is clipped; inf unless stated
     ==============  ==========================================================================
 
     and implements the abstract methods.  One that lacks any of this cannot be defined or made.
@@ -43,6 +45,7 @@ class Objective(ABC):
     output_unit: ClassVar[float]
     step_share: ClassVar[float]
     few_rows: ClassVar[int] = 32
+    least_unclipped: ClassVar[float] = math.inf
 
     def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

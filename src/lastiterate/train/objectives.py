@@ -81,6 +81,7 @@ class Logistic(Objective):
 
     output_unit = 1.0
     step_share = 1.0
+    least_unclipped = 1.0
 
     def __post_init__(self) -> None:
         clip = _check.number("clip", self.clip, at_least=_LEAST_CLIP)
@@ -140,6 +141,7 @@ class Softmax(Objective):
 
     output_unit = 1.0
     step_share = 1.0
+    least_unclipped = 2**0.5
 
     def __post_init__(self) -> None:
         _check.count("classes", self.classes, at_least=2)
