@@ -429,3 +429,14 @@ def test_clipped_gradients_of_two_classes_are_those_of_a_convex_smooth_loss(clip
 
 def test_registering_needs_no_loader():
     assert lo.register(loss=BINARY, name="another").mechanism() == "another"
+
+
+def test_two_mistakes_are_named_at_once():
+    """Together they make the bound for clipped steps ask for a bounded domain, which is neither."""
+    loss = lo.softmax(feature_bound=1.0, classes=3)
+    lo.register(loss=loss)
+    training = Training(loader_of(classes=3), outputs=3, clip=1.0, lr=2.5).epoch()
+    reasons = " ".join(training.accountant.reasons)
+    assert "max_grad_norm=loss.max_grad_norm" in reasons
+    assert "shorten the steps" in reasons
+    assert "Ball" not in reasons

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
@@ -65,11 +67,19 @@ def missed_bounds(run: TrainingRun, loss: Loss | LinearLoss | None) -> tuple[str
     """
     if not run.has_plain_steps and not MOMENTUM.is_about(run):
         return ()
-    unmet, best = account(run).unmet, _idealised(run)
+    best = _idealised(run)
     ids = [*account(best).all]
     ids += [stage.id for id_ in ids for stage in RECORDS[id_].applying(best)]
-    missed = [one for id_ in ids for one in unmet.get(id_, ())]
+    # Each alone, since a bound that needs neither asks for something else, as a bounded domain.
+    convex = run.replace(loss=replace(run.loss, lipschitz=best.loss.lipschitz), clip_norm=None)
+    ways = (run.replace(step_size=best.step_size), convex)
+    missed = [one for way in ways for one in _missed(way, ids)] or _missed(run, ids)
     return tuple(f"a better bound {_reason_text(one, loss)}" for one in dict.fromkeys(missed))
+
+
+def _missed(run: TrainingRun, ids: list[str]) -> list[Unmet]:
+    unmet = account(run).unmet
+    return [one for id_ in ids for one in unmet.get(id_, ())]
 
 
 def _reason_text(one: Unmet, loss: Loss | LinearLoss | None) -> str:
