@@ -23,13 +23,13 @@ def read(run):
 
 
 @given(run=runs())
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_of_every_kind(run):
     read(run)
 
 
 @given(run=runs(bound="fixed-order/non-smooth"))
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_without_smoothness(run):
     read(run)
 
