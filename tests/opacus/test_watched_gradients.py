@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from opacus.optimizers import DPOptimizer
 from opacus.schedulers import ExponentialGradClip
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
@@ -610,6 +611,57 @@ class TestBuffersWithoutNoise:
         model.requires_grad_(True)
         Training(loader_of(), model=model, accountant=accountant).epoch()
         assert first.engine.get_epsilon(DELTA) > 0.0
+
+    def test_a_forward_pass_before_training_may_write_none(self):
+        """As a layer does that takes its scale from what it sees first."""
+
+        class FromData(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.done = nn.Linear(4, 2), False
+                self.register_buffer("mean", torch.zeros(4))
+
+            def forward(self, rows):
+                if not self.done:
+                    self.done = True
+                    self.mean.copy_(rows.mean(0))
+                return self.layer(rows - self.mean)
+
+        lo.register()
+        training = Training(loader_of(), model=nn.Sequential(FromData()))
+        with torch.no_grad():
+            training.model(training.loader.dataset.tensors[0])
+        with pytest.raises(lo.RefusedTraining, match="mean"):
+            training.epoch()
+
+    @pytest.mark.filterwarnings("ignore:every iterate is charged")
+    def test_what_another_private_training_made_is_not_written_to(self):
+        first = self.frozen().epoch()
+        model = first.model.to_standard_module()
+        model.requires_grad_(True)
+        Training(loader_of(), model=model).epoch()
+        assert first.engine.get_epsilon(DELTA) > 0.0
+        with torch.no_grad():
+            model[0].weight.copy_(first.loader.dataset.tensors[0][:3])
+        with pytest.raises(lo.RefusedTraining, match="was changed in training"):
+            first.engine.get_epsilon(DELTA)
+
+    @pytest.mark.filterwarnings("ignore:every iterate is charged")
+    def test_a_training_without_noise_is_no_private_one(self):
+        first = self.frozen().epoch()
+        model = first.model.to_standard_module()
+        model.requires_grad_(True)
+        bare = DPOptimizer(
+            torch.optim.SGD(model[0].parameters(), lr=0.1),
+            noise_multiplier=0.0,
+            max_grad_norm=1e9,
+            expected_batch_size=1,
+        )
+        for one in bare.params:
+            one.grad_sample = torch.ones(1, *one.shape)
+        bare.step()
+        with pytest.raises(lo.RefusedTraining, match="another optimizer"):
+            first.engine.get_epsilon(DELTA)
 
     def test_that_are_loaded_before_training_are_not_changed(self):
         training = Training(loader_of(), model=Remembering(persistent=False))

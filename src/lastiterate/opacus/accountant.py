@@ -17,7 +17,12 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining
 from lastiterate.opacus import optimizer_step
 from lastiterate.opacus.epoch_counter import EpochCounter
-from lastiterate.opacus.expected_state import ExpectedState, OtherSteps, changed_parameters
+from lastiterate.opacus.expected_state import (
+    ExpectedState,
+    OtherSteps,
+    SavedTensor,
+    changed_parameters,
+)
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.missed_bounds import better_batches, missed_bounds
 from lastiterate.opacus.optimizer_step import OptimizerStep
@@ -242,8 +247,8 @@ class OpacusAccountant(IAccountant):
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")
         return planned_record(self.plan, self.history), self.stated
 
-    def _trained_elsewhere(self) -> set[int]:
-        return set() if self._others is None else self._others.trained_elsewhere
+    def _trained_elsewhere(self) -> dict[int, SavedTensor]:
+        return {} if self._others is None else self._others.trained_elsewhere
 
     def _first_refusal(self) -> RefusedTraining | None:
         """The first refusal, which a loop may have caught before it made the step."""

@@ -8,17 +8,45 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from opacus.optimizers import DPOptimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from lastiterate._numerics.rounding import ulps_of
 from lastiterate.errors import RefusedTraining
 from lastiterate.opacus.optimizer_step import OptimizerStep, momentum_buffers
+from lastiterate.torch.bounded_linear import write_count
 
 Tensors = list[torch.Tensor]
+_COMPARED = 65_536  # numbers of a parameter that are compared, at least
+
+
+class SavedTensor(NamedTuple):
+    """A tensor as it was: by its place and the writes that torch counts, and by its content."""
+
+    where: tuple[int, int]
+    kind: torch.dtype
+    content: str
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> SavedTensor:
+        # Of a large one some numbers, evenly: who writes to it hardly leaves out just these.
+        flat = tensor.detach().reshape(-1)
+        content = digest_of([flat[:: max(1, len(flat) // _COMPARED)]])
+        return cls((tensor.data_ptr(), write_count(tensor)), tensor.dtype, content)
+
+    def is_that_of(self, tensor: torch.Tensor, *, thorough: bool) -> bool:
+        """Whether it has not changed; what was cast to another type cannot be compared."""
+        if tensor.dtype != self.kind:
+            return True
+        if not thorough and (tensor.data_ptr(), write_count(tensor)) == self.where:
+            return True
+        return SavedTensor.of(tensor).content == self.content
 
 
 class OtherSteps:
@@ -36,7 +64,8 @@ class OtherSteps:
         self._published = [] if model is None else [weakref.ref(one) for one in model.parameters()]
         self._found: str | None = None
         self._bare = False  # whether what was found had no noise that an accountant saw
-        self.trained_elsewhere: set[int] = set()  # ids of parameters, by other private optimizers
+        self.trained_elsewhere: dict[int, SavedTensor] = {}  # by other private optimizers, by id
+        self._elsewhere = False  # whether another private optimizer is making a step
         self._begun = False
         self._noised = False  # the next step of the wrapped optimizer has its noise
         _watch_all_optimizers()
@@ -68,9 +97,7 @@ class OtherSteps:
 
     def saw(self, stepping: Any, *, private: bool) -> None:
         """Note the step of an optimizer; `private` if another private optimizer makes it."""
-        if private and stepping is not self.optimizer.original_optimizer:
-            for group in stepping.param_groups:
-                self.trained_elsewhere |= set(map(id, group["params"]))
+        self._elsewhere = private and stepping is not self.optimizer.original_optimizer
         wrapped = stepping is self.optimizer.original_optimizer
         if wrapped and self._noised:
             self._noised = False
@@ -84,6 +111,13 @@ class OtherSteps:
                 self._found = f"another optimizer ({type(stepping).__name__})"
                 self._bare = not private
 
+    def saw_end(self, stepping: Any) -> None:
+        """Note what the step of another private optimizer made of its parameters."""
+        if self._elsewhere:
+            for group in stepping.param_groups:
+                self.trained_elsewhere |= {id(one): SavedTensor.of(one) for one in group["params"]}
+        self._elsewhere = False
+
 
 _WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
 _NOISED: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
@@ -93,13 +127,25 @@ _WRAPPED = "the optimizer that Opacus wraps (original_optimizer)"
 @cache
 def _watch_all_optimizers() -> None:
     register_optimizer_step_pre_hook(_before_step)
+    register_optimizer_step_post_hook(_after_step)
 
 
 def _before_step(stepping: Any, *_: Any) -> None:
     noised, owner = stepping in _NOISED, _stepping_now(stepping)
     _NOISED.discard(stepping)
     for watch in list(_WATCHES):
-        watch.saw(stepping, private=noised or owner not in (None, watch.optimizer))
+        others = owner is not None and owner is not watch.optimizer and _adds_noise(owner)
+        watch.saw(stepping, private=noised or others)
+
+
+def _after_step(stepping: Any, *_: Any) -> None:
+    for watch in list(_WATCHES):
+        watch.saw_end(stepping)
+
+
+def _adds_noise(optimizer: DPOptimizer) -> bool:
+    """Whether it does, and an accountant is told of each of its steps."""
+    return optimizer.noise_multiplier > 0.0 and optimizer.step_hook is not None
 
 
 def _stepping_now(wrapped: Any) -> Any:

@@ -19,11 +19,10 @@ during the backward pass is counted apart.
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -31,14 +30,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from lastiterate.errors import RefusedTraining
-from lastiterate.opacus.expected_state import digest_of
+from lastiterate.opacus.expected_state import SavedTensor
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.optimizer_step import is_ghost
 from lastiterate.run.loss import Loss
 from lastiterate.torch.bounded_linear import write_count
 
 _TOLERANCE = 1e-3  # relative to what is stated; single precision needs a hundredth of that
-_COMPARED = 65_536  # numbers of a parameter that are compared, at least
 _INPUTS = 256  # that are kept in mind before those that are gone are forgotten
 _BACKWARD_PASSES = 2  # of a batch, with ghost clipping
 _GHOST_BACKWARD = ("opacus.utils.fast_gradient_clipping_utils", "backward")
@@ -106,11 +104,11 @@ class WatchedGradients:
             )
 
     def refuse_changed_state(
-        self, elsewhere: Collection[int] = (), *, thorough: bool = False
+        self, elsewhere: Mapping[int, SavedTensor], *, thorough: bool = False
     ) -> None:
         """Refuse a model that learned more from the rows than the optimizer's parameters.
 
-        Parameters with an id in `elsewhere` were trained by another private optimizer.
+        `elsewhere` has what other private optimizers made of parameters, by id.
         """
         if self._others is None:
             return
@@ -371,8 +369,7 @@ class _Inputs:
     def were_given_earlier(self, rows: int) -> bool:
         """Whether the rows of one batch were, unchanged; the next call is about the next batch."""
         # Other inputs may be the same for all batches: a mask, a scale, a first state.
-        of_rows = [one for one in self._now if one.shape[:1] == (rows,)]
-        asked = [max(of_rows, key=lambda one: math.prod(one.shape))] if of_rows else self._now
+        asked = [one for one in self._now if one.shape[:1] == (rows,)] or self._now
         known = [self._earlier.get(one.where, (None, -1))[1] == one.writes for one in asked]
         self._earlier |= {one.where: (one.memory, one.writes) for one in self._now}
         self._now = []
@@ -416,22 +413,26 @@ class _OtherState:
         whole = getattr(model, "_module", model)
         self._of = weakref.ref(whole)
         self._trained = {id(one) for one in optimizer.params}
-        self._first: dict[str, _Saved] | None = None
+        self._first: dict[str, SavedTensor] | None = None
+        self._last: dict[str, SavedTensor] = {}  # after the last forward pass before training
         self._settled = False
         whole.register_forward_pre_hook(self._begin)
+        whole.register_forward_hook(self._end, always_call=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_of": None, "_first": None}
+        return vars(self) | {"_of": None, "_first": None, "_last": {}}
 
     def settle(self) -> None:
         """Note that the first batch is part of the training."""
         self._settled = True
 
-    def changed(self, elsewhere: Collection[int] = (), *, thorough: bool = False) -> str | None:
+    def changed(
+        self, elsewhere: Mapping[int, SavedTensor] | None = None, *, thorough: bool = False
+    ) -> str | None:
         """The name of one part that changed; None if none did, or no forward pass was seen.
 
-        Parameters with an id in `elsewhere` may change.  Writes that torch does not count are
-        found in buffers and, if `thorough`, in parameters.
+        `elsewhere` has what other private optimizers made of parameters, by id.  Writes that torch
+        does not count are found in buffers and, if `thorough`, in parameters.
         """
         whole = None if self._of is None else self._of()
         if whole is None or self._first is None:
@@ -439,17 +440,29 @@ class _OtherState:
         parts = dict(self._parts(whole))
         for name in sorted(parts.keys() | self._first.keys()):
             first, now = self._first.get(name), parts.get(name)
-            if now is not None and id(now) in elsewhere:
-                continue
+            if elsewhere and now is not None:
+                first = elsewhere.get(id(now), first)
             look = thorough or name.startswith(_BUFFER)
             if first is None or now is None or not first.is_that_of(now, thorough=look):
                 return name
         return None
 
     def _begin(self, module: Any, _: Any) -> None:
-        # What comes before the first batch may load other weights.
+        if self._settled or self._of is None:
+            return
+        # What changes between forward passes before the first batch is loaded.
+        now = {name: SavedTensor.of(one) for name, one in self._parts(module)}
+        first = self._first or now
+        self._first = {
+            name: first[name]
+            if name in first and name in self._last and self._last[name].content == one.content
+            else one
+            for name, one in now.items()
+        }
+
+    def _end(self, module: Any, *_: Any) -> None:
         if not self._settled and self._of is not None:
-            self._first = {name: _Saved.of(one) for name, one in self._parts(module)}
+            self._last = {name: SavedTensor.of(one) for name, one in self._parts(module)}
 
     def _parts(self, module: Any) -> Iterator[tuple[str, Any]]:
         # Not by state_dict, which cannot read parameters that expanded weights stand for.
@@ -466,26 +479,3 @@ class _OtherState:
 
 
 _BUFFER = "the buffer"
-
-
-class _Saved(NamedTuple):
-    """A tensor as it was: by its place and the writes that torch counts, and by its content."""
-
-    where: tuple[int, int]
-    kind: torch.dtype
-    content: str
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> _Saved:
-        # Of a large one some numbers, evenly: who writes to it hardly leaves out just these.
-        flat = tensor.detach().reshape(-1)
-        content = digest_of([flat[:: max(1, len(flat) // _COMPARED)]])
-        return cls((tensor.data_ptr(), write_count(tensor)), tensor.dtype, content)
-
-    def is_that_of(self, tensor: torch.Tensor, *, thorough: bool) -> bool:
-        """Whether it has not changed; what was cast to another type cannot be compared."""
-        if tensor.dtype != self.kind:
-            return True
-        if not thorough and (tensor.data_ptr(), write_count(tensor)) == self.where:
-            return True
-        return _Saved.of(tensor).content == self.content

@@ -116,8 +116,9 @@ def _rows(
 
 
 _INDICES = re.compile(
-    r"(?i)_?((rows?|samples?|sampled|data|dataset|subset|examples?|train(ing)?|boot(strap)?)_?)?"
-    r"(idxs?|idcs|inds?|index(es)?|indices|order|perm(utation)?|chosen|selected)(_?(list|map))?"
+    r"(?i)_?(sampled|picks?|picked|selection|choices?|(sample|train|row|example)_?ids|"
+    r"((rows?|samples?|sampled|data|dataset|subset|examples?|train(ing)?|boot(strap)?)_?)?"
+    r"(idxs?|idcs|inds?|index(es)?|indices|order|perm(utation)?|chosen|selected)(_?(list|map))?)"
 )
 # What people name so, too: a name, or arrays and parts in a container.
 _NO_DATA_SET = (str, bytes, dict, list, tuple, np.ndarray, torch.Tensor)
