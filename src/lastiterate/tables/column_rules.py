@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -486,9 +487,11 @@ def _format(name: str, given: dict[str, Any]) -> str | None:
     if not isinstance(format, str):
         raise InvalidType(name, format, must_be=must_be)
     try:
-        written = _SAMPLE.strftime(format)
-        found = dt.datetime.strptime(written, format)
-    except ValueError:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)  # of a format without a year
+            written = _SAMPLE.strftime(format)
+            found = dt.datetime.strptime(written, format)
+    except (ValueError, DeprecationWarning):
         raise InvalidParameter(name, format, must_be=must_be) from None
     if found.year != _SAMPLE.year:
         raise InvalidParameter(name, format, must_be=must_be)
