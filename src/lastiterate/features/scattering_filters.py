@@ -20,11 +20,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-
-Floats = NDArray[np.float32]
+from lastiterate.features.feature_map import Floats
 
 _WIDTH = 0.8  # of the Gaussian of the finest wavelet, in pixels
 _FREQUENCY = 0.75 * np.pi

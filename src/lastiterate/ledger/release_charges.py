@@ -113,15 +113,15 @@ def certificate_record(certificate: str) -> Mapping[str, Any]:
 def charge_of(record: Mapping[str, Any]) -> Charge:
     """The charge of what a certificate is about."""
     if "selection" in record:
-        stated = record["selection"]
-        tries = Tries(stated["shape"], stated["stop"])
-        return charges.selection(tries, stated["candidates"], candidate_roundings(record))
+        chosen = record["selection"]
+        tries = Tries(chosen["shape"], chosen["stop"])
+        return charges.selection(tries, chosen["candidates"], candidate_roundings(record))
     other_releases = [without_published(one) for one in record["other_releases"]]
     charge = {"kind": "training", "run": record["run"], "other_releases": other_releases}
     if not is_charged(record):
         return charge
-    stated = record[ARITHMETIC]
-    return charge | charges.rounded(Rounding(stated["mu"], stated["failure"]))
+    arithmetic = record[ARITHMETIC]
+    return charge | charges.rounded(Rounding(arithmetic["mu"], arithmetic["failure"]))
 
 
 def is_charge_of(charge: Charge, record: Mapping[str, Any]) -> bool:

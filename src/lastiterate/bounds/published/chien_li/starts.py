@@ -31,8 +31,8 @@ def least_over_starts(run: TrainingRun, late: Array, walked: Array, composed: Ar
     distances before these steps.
     """
     s = float(quantities.sensitivities(run)[0])
-    growth = distances.growth(run)
-    below = _lower_bounds(s * late, walked, growth)
+    rates = distances.growth(run)
+    below = _lower_bounds(s * late, walked, rates)
     best = composed.copy()
     rows = np.arange(len(late))[:, None]
     for _ in range(_MOST_ROUNDS):
@@ -45,7 +45,7 @@ def least_over_starts(run: TrainingRun, late: Array, walked: Array, composed: Ar
         lengths = late.shape[1] - starts
         longest = int(lengths.max())
         energies = least_energies(
-            s * late[patterns, -longest:], walked[patterns, starts], lengths, *growth
+            s * late[patterns, -longest:], walked[patterns, starts], lengths, *rates
         )
         np.minimum.at(best, patterns, energies)
         below[rows, chosen] = np.inf
