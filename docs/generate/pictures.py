@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.plot.save import as_svg
 from lastiterate.plot.style import BLUE, GREEN, GREY, VERMILLION, figure, style
 from lastiterate.train.grid import BITS

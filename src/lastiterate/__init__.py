@@ -60,12 +60,20 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev1"
 
 _HOME = {
-    "accounting": ("PrivacyReport", "account"),
+    "accounting": (
+        "PrivacyReport",
+        "account",
+    ),
     "bounds.catalogue": ("CATALOGUE",),
     "calibration": ("calibrate",),
     "certificate.verify": ("verify",),
     "shifts.optimal_shifts": ("optimal_shifts",),
-    "errors": ("InvalidParameter", "LastIterateError", "NoBoundApplies", "UnreachableTarget"),
+    "errors": (
+        "InvalidParameter",
+        "LastIterateError",
+        "NoBoundApplies",
+        "UnreachableTarget",
+    ),
     "ledger.ledger": ("Ledger",),
     "planning": ("plan",),
     "profile.compose": ("compose",),
@@ -86,8 +94,14 @@ _HOME = {
         "ShuffledEachEpoch",
         "ShuffledOnce",
     ),
-    "run.domain": ("Ball", "Unbounded"),
-    "run.optimizer": ("ExponentialAverage", "TailAverage"),
+    "run.domain": (
+        "Ball",
+        "Unbounded",
+    ),
+    "run.optimizer": (
+        "ExponentialAverage",
+        "TailAverage",
+    ),
     "run.loss": ("Loss",),
     "run.training_run": ("TrainingRun",),
     "saved_model.load_model": ("load",),

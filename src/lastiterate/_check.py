@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 
 _EXACT_INTEGERS = 2**53

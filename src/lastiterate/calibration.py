@@ -13,12 +13,7 @@ from lastiterate._numerics.search import about_met, least_met
 from lastiterate._progress import throughout
 from lastiterate.accounting import account
 from lastiterate.bounds import quantities
-from lastiterate.errors import (
-    InvalidParameter,
-    InvalidType,
-    NoBoundApplies,
-    UnreachableTarget,
-)
+from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies, UnreachableTarget
 from lastiterate.other_releases import Release
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun

@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.huggingface", extra="huggingface") from None
 
-from lastiterate._escape import as_markdown
+from lastiterate._display import as_markdown
 from lastiterate._files import sealed, with_an_end
 from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.report.yaml_text import yaml_text

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.rounding import Array, at_least
 from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds import quantities

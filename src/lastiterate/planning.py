@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.geometric import log_of, power
+from lastiterate._numerics.powers import log_of, power
 from lastiterate.accounting import account
 from lastiterate.bounds.published.chourasia_ye_shokri import risk_plans
 from lastiterate.calibration import calibrate

@@ -8,18 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from lastiterate import _check
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate._progress import track
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.errors import Unmet
 from lastiterate.other_releases import Release
-from lastiterate.profile.best import (
-    LazyProfiles,
-    changed_profiles,
-    cheap,
-)
+from lastiterate.profile.best import LazyProfiles, changed_profiles, cheap
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile, Rounding
@@ -102,7 +98,7 @@ class PrivacyReport(ReportForms, ReportBounds):
         None if it takes longer, if this report is about more than the run or not certified, or if
         the run does not state the largest gradient of one example (`TrainingRun.under`).
         """
-        from lastiterate.accounting import account  # it makes reports
+        from lastiterate.accounting import account
 
         if self.of_more_than_the_run:
             return None
@@ -217,7 +213,7 @@ class PrivacyReport(ReportForms, ReportBounds):
         >>> len(more.other_releases), more.epsilon(1e-5) > li.account(run).epsilon(1e-5)
         (1, True)
         """
-        from lastiterate.accounting import account  # it makes reports
+        from lastiterate.accounting import account
 
         other_releases = (*self.other_releases, release)
         joint = None

@@ -17,7 +17,7 @@ class ReportForms:
         return self
 
     def __str__(self) -> str:
-        from lastiterate.report.plain_text import as_text  # tables are made only when looked at
+        from lastiterate.report.plain_text import as_text
 
         return as_text(self._whole)
 

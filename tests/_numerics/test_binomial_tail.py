@@ -7,7 +7,7 @@ import mpmath
 import pytest
 
 import lastiterate as li
-from lastiterate._numerics.binomial_tail import exceeded_with
+from lastiterate._numerics.powers import exceeded_with
 
 PROBABILITIES = (0.3, 1e-9, 1e-16, 1e-30, 1e-300)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from lastiterate._numerics.geometric import (
+from lastiterate._numerics.powers import (
     inverse_power,
     log_of,
     logs_of_powers,

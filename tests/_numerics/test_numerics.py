@@ -8,13 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from lastiterate._numerics.products import (
+from lastiterate._numerics.rounding import (
+    at_least,
+    at_most,
     distance_of_product_to_one,
+    down,
+    prefix_sums,
+    roundings,
+    suffix_products,
+    suffix_sums,
     two_minus_product,
     two_product,
+    ulps,
+    up,
 )
-from lastiterate._numerics.rounding import at_least, at_most, down, ulps, up
-from lastiterate._numerics.sums import prefix_sums, roundings, suffix_products, suffix_sums
 
 positive = st.floats(1e-100, 1e100)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from lastiterate._numerics import pools
-from lastiterate._numerics.pools import first_of_pools, isotonic, pooled, pooled_logs
+from lastiterate._numerics import isotonic as pools
+from lastiterate._numerics.isotonic import first_of_pools, isotonic, pooled, pooled_logs
 
 blocks = st.lists(st.tuples(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6)), min_size=1, max_size=40)
 

@@ -54,7 +54,7 @@ def test_no_parameter_shares_its_description():
 def test_the_page_to_play_on_has_the_librarys_numbers(monkeypatch):
     import explorer
 
-    from lastiterate._digits import up
+    from lastiterate._display import up
     from lastiterate.explore.page_runs import run_from_page
 
     first = explorer.PRESETS[explorer.FIRST]

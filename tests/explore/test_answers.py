@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.conditions import CONVEX
 from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate._digits import down, times, up
+from lastiterate._display import down, times, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
 from lastiterate.other_releases import Release

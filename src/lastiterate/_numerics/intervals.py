@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 
 
 @dataclass(frozen=True, eq=False)

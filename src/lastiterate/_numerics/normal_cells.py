@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 
 
 def normal_cells(edges: Array, upper: NDArray[np.bool_]) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.trials import Seeds
 from lastiterate.certificate.verify import verified_certificate

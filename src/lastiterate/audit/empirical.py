@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.audit.evidence import Certificate, Claim, Evidence, margins, power, upper_limits
 from lastiterate.audit.trials import Seeds, Trainer, outputs
 from lastiterate.errors import InvalidParameter, InvalidType

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from scipy.stats import beta, binom
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.profile.tradeoff import least_misses
 

@@ -18,8 +18,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from lastiterate import _check
-from lastiterate._digits import down, up
-from lastiterate._numerics.arrays import Array
+from lastiterate._display import down, up
+from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import account
 from lastiterate.errors import InvalidType, NoInstanceApplies, NumericalFailure
 from lastiterate.lower_bounds.exact_curve import Bracket, ExactCurve

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._files import IsOurs, write_whole
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, MissingExtra, NumericalFailure
 

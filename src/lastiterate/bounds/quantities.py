@@ -10,9 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.products import two_minus_product
-from lastiterate._numerics.rounding import TINY, at_least
+from lastiterate._numerics.rounding import TINY, Array, IntArray, at_least, two_minus_product
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun

@@ -120,7 +120,7 @@ def _is_above(run: TrainingRun, id_: str, epsilon: float, delta: float) -> bool:
 
 
 def _record(id_: str) -> Bound:
-    from lastiterate.bounds.catalogue import RECORDS  # which lists the bounds made here
+    from lastiterate.bounds.catalogue import RECORDS
 
     return RECORDS[id_]
 

@@ -17,7 +17,6 @@ import lastiterate
 from lastiterate import _check
 from lastiterate._files import with_an_end
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
-from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate import statements
 from lastiterate.certificate.arithmetic_record import stated_problem, wrong_arithmetic
@@ -41,6 +40,7 @@ from lastiterate.errors import (
     OtherVersionCertificate,
     PrivacyWarning,
     version_in,
+    warn,
 )
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.report.run_text import fitted_steps_text

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import lastiterate
-from lastiterate._escape import printable
+from lastiterate._display import printable
 from lastiterate.cli.progress_bar import progress_bar
 from lastiterate.cli.terminal import OTHER_VERSION
 from lastiterate.errors import (

@@ -28,7 +28,7 @@ import numpy as np
 from distributed import Client
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.dask.blocks import Blocks
 from lastiterate.dask.cluster_security import workers_of
 from lastiterate.dask.shard import Encode, RowSelection, ShardPlan, Survey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.dask.dask_estimator import DaskClassifier, DaskRegressor
 from lastiterate.linear_model import classifiers, regressors
 from lastiterate.train.settings import documented

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lastiterate import _check
-from lastiterate._digits import down, mu, short, times, up
+from lastiterate._display import down, mu, short, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.calibration import calibrate
@@ -221,7 +221,7 @@ def _code(record: Record) -> Answer:
 
 
 def _page(record: Record) -> Answer:
-    from lastiterate.report.html import as_html  # draws
+    from lastiterate.report.html import as_html
 
     run, delta = _run_and_delta("report", record)
     return {"html": as_html(_report(run, False), delta=delta)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate.certificate.fields import on_trust
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType

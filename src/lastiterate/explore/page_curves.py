@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._digits import down, short, up
-from lastiterate._numerics.arrays import Array
+from lastiterate._display import down, short, up
+from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, given_order

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._digits import short, up
+from lastiterate._display import short, up
 from lastiterate._progress import track
 from lastiterate.accounting import account
 from lastiterate.errors import LastIterateError

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lastiterate.features.public_bins import PublicBins as PublicBins
     from lastiterate.features.quadratic_sketch import QuadraticSketch as QuadraticSketch
-    from lastiterate.features.random_fourier import (
-        RandomFourierFeatures as RandomFourierFeatures,
-    )
+    from lastiterate.features.random_fourier import RandomFourierFeatures as RandomFourierFeatures
     from lastiterate.features.scattering import Scattering2D as Scattering2D
 
 _MODULE_OF = {

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._files import refuse_replacing
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import down, ulps_of
+from lastiterate._numerics.rounding import Array, down, ulps_of
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.plain_rows import plain_cells

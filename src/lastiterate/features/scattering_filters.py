@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.features.feature_map import Floats
 
 _WIDTH = 0.8  # of the Gaussian of the finest wavelet, in pixels

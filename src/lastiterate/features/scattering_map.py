@@ -32,14 +32,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.features.feature_map import (
-    FeatureMap,
-    Floats,
-    share_of_norm,
-    without_huge_entries,
-)
+from lastiterate.features.feature_map import FeatureMap, Floats, share_of_norm, without_huge_entries
 from lastiterate.features.scattering_transform import channel_count, coarse_shape, scatter
 
 _PIXELS = 1 << 15  # of all images of a block, so that intermediate results fit into a cache

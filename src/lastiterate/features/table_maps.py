@@ -15,14 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.rounding import Array, IntArray
 from lastiterate.errors import InvalidParameter
-from lastiterate.features.feature_map import (
-    FeatureMap,
-    Floats,
-    share_of_norm,
-    without_huge_entries,
-)
+from lastiterate.features.feature_map import FeatureMap, Floats, share_of_norm, without_huge_entries
 from lastiterate.tables.column_rules import BINS, cut_points
 
 _NUMBERS = 1 << 19  # features of all rows of a block

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lastiterate._digits import down, up
+from lastiterate._display import down, up
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS
 from lastiterate._numerics.rounding import down as less
 from lastiterate._numerics.rounding import up as more

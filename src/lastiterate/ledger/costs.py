@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down, ulps
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, at_least, down, ulps
 from lastiterate.ledger.events import losses_of
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.delta_table import Curve, tabulated

@@ -23,12 +23,7 @@ from typing import Any
 from lastiterate._files import with_an_end
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.file_lock import locked
-from lastiterate.ledger.journal_lines import (
-    Entry,
-    entry_of,
-    line_of,
-    sync_folder,
-)
+from lastiterate.ledger.journal_lines import Entry, entry_of, line_of, sync_folder
 from lastiterate.ledger.witness import Witness
 
 _TORN = "torn line before, bytes"

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lastiterate._warning import warn
-from lastiterate.errors import InvalidLedger
+from lastiterate.errors import InvalidLedger, warn
 from lastiterate.ledger.budget import Budget
 from lastiterate.ledger.entries import LedgerState, open_entry
 from lastiterate.ledger.journal import Journal

@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lastiterate._digits import down, up
-from lastiterate._escape import printable
+from lastiterate._display import down, printable, up
 from lastiterate.ledger.entries import RESERVED, LedgerState
 from lastiterate.ledger.unit import Unit, covered_by
 

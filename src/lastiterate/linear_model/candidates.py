@@ -14,11 +14,10 @@ from sklearn.model_selection import ParameterGrid
 
 from lastiterate import _check
 from lastiterate._numerics.search import least_true
-from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import features_record
 from lastiterate.certificate.selection import candidate_record, selected
-from lastiterate.errors import InvalidParameter, InvalidType, NumericalFailure
+from lastiterate.errors import InvalidParameter, InvalidType, NumericalFailure, warn
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult
 from lastiterate.linear_model.private_score import score_total

@@ -15,19 +15,11 @@ from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._warning import warn
+from lastiterate._numerics.rounding import Array
 from lastiterate.certificate.statements import LABELS_DECLARED, LABELS_INFERRED
-from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
+from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning, warn
 from lastiterate.tables import cells
-from lastiterate.tables.cells import (
-    BadCells,
-    any_numbers_of,
-    array_of,
-    keys_of,
-    numbers_of,
-    single,
-)
+from lastiterate.tables.cells import BadCells, any_numbers_of, array_of, keys_of, numbers_of, single
 
 _WIDEST = "a sequence of at least two labels"
 

@@ -54,8 +54,7 @@ from enum import Enum
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import up
+from lastiterate._numerics.rounding import Array, IntArray, up
 from lastiterate.other_releases import INTERVAL_SHARES, Release
 from lastiterate.train.counted_rows import dense_rows
 from lastiterate.train.data import Examples

@@ -22,8 +22,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, up
 from lastiterate.errors import InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_schema import PrivateSchema

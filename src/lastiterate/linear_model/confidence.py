@@ -9,9 +9,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._warning import warn
-from lastiterate.errors import InvalidParameter
+from lastiterate._numerics.rounding import Array
+from lastiterate.errors import InvalidParameter, warn
 from lastiterate.linear_model.coefficient_moments import MOST_FEATURES
 from lastiterate.train.interval_record import MEASURED
 

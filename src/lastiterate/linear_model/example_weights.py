@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.fit_inputs import FitInputs
 from lastiterate.tables.cells import BadCells, any_numbers_of, single

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS, caveats

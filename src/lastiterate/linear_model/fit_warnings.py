@@ -16,8 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lastiterate._warning import warn
-from lastiterate.errors import PrivacyWarning
+from lastiterate.errors import PrivacyWarning, warn
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.settings import RunSettings

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
-from lastiterate._warning import warn
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.errors import InvalidParameter, InvalidType, warn
 from lastiterate.linear_model.class_labels import as_column, numbers_in
 from lastiterate.tables.plain_rows import is_frame, plain_rows, validated
 from lastiterate.train.discreet_errors import discreetly, is_dask

@@ -15,8 +15,7 @@ from typing import Any
 from sklearn.base import OneToOneFeatureMixin
 
 from lastiterate import _check
-from lastiterate._warning import warn
-from lastiterate.errors import PrivacyWarning
+from lastiterate.errors import PrivacyWarning, warn
 from lastiterate.linear_model.learning_steps import FIXED, alternatives
 from lastiterate.tables.encoder import Encoder
 from lastiterate.train.setting_checks import PRIVATE, PUBLIC

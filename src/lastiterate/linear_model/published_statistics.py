@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._warning import warn
-from lastiterate.errors import InvalidParameter
+from lastiterate._numerics.rounding import Array
+from lastiterate.errors import InvalidParameter, warn
 from lastiterate.linear_model.coefficient_moments import published_estimate
 from lastiterate.linear_model.fit_warnings import warn_of_few_to_match
 from lastiterate.linear_model.inputs import SCALED

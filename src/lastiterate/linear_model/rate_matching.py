@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.other_releases import Release
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness

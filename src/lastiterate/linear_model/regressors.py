@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.class_labels import as_column, numbers_in
 from lastiterate.linear_model.estimator import PrivateLinearModel

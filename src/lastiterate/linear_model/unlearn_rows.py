@@ -10,12 +10,11 @@ from typing import Any, Self
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._warning import warn
 from lastiterate.accounting import account
 from lastiterate.certificate import statements
 from lastiterate.certificate.chain import EARLIER, issue_request
 from lastiterate.certificate.verify import refuse_unverifiable
-from lastiterate.errors import InvalidParameter, PrivacyWarning
+from lastiterate.errors import InvalidParameter, PrivacyWarning, warn
 from lastiterate.ledger.reservations import ledgers_of, one_ledger, reserve_training
 from lastiterate.linear_model.removal_request import (
     ModelHistory,

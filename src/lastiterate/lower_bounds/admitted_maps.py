@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.domain import Ball

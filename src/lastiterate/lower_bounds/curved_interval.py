@@ -24,8 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.lower_bounds.geometric_draws import Draws
@@ -38,12 +37,7 @@ from lastiterate.lower_bounds.stationary_quadratics import (
 )
 from lastiterate.profile.lower import BestLowerProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.loss import (
-    Gradients,
-    gradient_reach,
-    has_bounded_gradients,
-    local_curvatures,
-)
+from lastiterate.run.loss import Gradients, gradient_reach, has_bounded_gradients, local_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 _CURVATURES = (1.0, 0.6, 0.3, 0.1)  # of the largest

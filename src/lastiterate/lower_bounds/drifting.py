@@ -24,10 +24,15 @@ from itertools import accumulate
 import numpy as np
 import scipy
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.pools import isotonic, pooled_logs
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
-from lastiterate._numerics.sums import suffix_products, suffix_sums
+from lastiterate._numerics.isotonic import isotonic, pooled_logs
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    Array,
+    IntArray,
+    down,
+    suffix_products,
+    suffix_sums,
+)
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.lower_bounds.admitted_maps import Admitted, with_those_seen_together

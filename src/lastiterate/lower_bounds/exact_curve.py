@@ -9,8 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate._numerics.rounding import Array, down, ulps, up
 from lastiterate._numerics.search import bracket, least_met
 from lastiterate.lower_bounds import quadrature
 from lastiterate.lower_bounds.line_grid import Laws

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.lower_bounds import drifting
 from lastiterate.lower_bounds.admitted_maps import Admitted, admitted
 from lastiterate.lower_bounds.exact_curve import ExactCurve

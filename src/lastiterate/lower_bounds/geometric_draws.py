@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics import geometric
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
+from lastiterate._numerics import powers as geometric
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, IntArray, down, up
 
 ComplexArray = NDArray[np.complex128]
 

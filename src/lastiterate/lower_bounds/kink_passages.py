@@ -13,8 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, Array, up
 from lastiterate.lower_bounds.admitted_maps import seen_together
 from lastiterate.lower_bounds.linear_paths import LinearSteps, linear_steps, variance_along
 from lastiterate.run.loss import gradient_reach, local_curvatures

@@ -18,8 +18,7 @@ import numpy as np
 from scipy.sparse import csc_array
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ulps
+from lastiterate._numerics.rounding import Array, ulps
 from lastiterate.errors import NumericalFailure
 from lastiterate.lower_bounds import quadrature
 from lastiterate.lower_bounds.line_maps import PiecewiseLinear

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 
 

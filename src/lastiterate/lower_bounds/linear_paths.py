@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.run.training_run import TrainingRun
 

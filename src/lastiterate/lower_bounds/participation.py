@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down
 from lastiterate.errors import InvalidType
 from lastiterate.lower_bounds.random_sums import (
     Moves,

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lastiterate._numerics import geometric
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate._numerics import powers as geometric
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.lower_bounds.admitted_maps import seen_together

@@ -20,7 +20,7 @@ from functools import cache
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 
 NODES = 16
 _RHO = np.geomspace(1.2, 200.0, 400)

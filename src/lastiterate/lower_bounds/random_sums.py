@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.fourier import fast_length
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps
+from lastiterate._numerics.powers import fast_length
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, ulps
 from lastiterate.profile.lower import LowerProfile
 
 _CELLS_TO_A_TERM = 64

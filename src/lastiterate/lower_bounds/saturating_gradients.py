@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, up
 from lastiterate.lower_bounds.two_statistics import Tails, edges_up_to
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.loss import Gradients, gradient_reach

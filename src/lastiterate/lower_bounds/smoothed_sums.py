@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array
 from lastiterate.lower_bounds.geometric_draws import Draws
 from lastiterate.lower_bounds.random_sums import ThresholdLowerProfile
 

@@ -9,7 +9,7 @@ these stay hidden.
 import math
 from collections.abc import Callable
 
-from lastiterate._numerics import geometric
+from lastiterate._numerics import powers as geometric
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
 from lastiterate.lower_bounds.geometric_draws import (
     HiddenSteps,

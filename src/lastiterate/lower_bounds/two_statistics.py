@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.lower_bounds.geometric_draws import Draws, HiddenSteps
 from lastiterate.lower_bounds.random_sums import ThresholdLowerProfile
 from lastiterate.lower_bounds.smoothed_sums import ERROR, below, within_reach

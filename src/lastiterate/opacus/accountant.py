@@ -12,9 +12,8 @@ from opacus.accountants import register_accountant
 from opacus.accountants.accountant import IAccountant
 
 from lastiterate import _check
-from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining
+from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining, warn
 from lastiterate.opacus import optimizer_step
 from lastiterate.opacus.epoch_counter import EpochCounter
 from lastiterate.opacus.expected_state import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.plot.style import DPI, INK, LineStyle
 
 if TYPE_CHECKING:

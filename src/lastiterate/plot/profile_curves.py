@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._digits import up
-from lastiterate._numerics.arrays import Array
+from lastiterate._display import up
+from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidType
 from lastiterate.plot.labels import End, finish, mark

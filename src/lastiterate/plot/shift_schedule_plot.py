@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastiterate._digits import up
-from lastiterate._numerics.arrays import Array
+from lastiterate._display import up
+from lastiterate._numerics.rounding import Array
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule, worst_schedule
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies
 from lastiterate.plot.labels import End, finish

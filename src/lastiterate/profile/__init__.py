@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from lastiterate.profile.gaussian_mixture import (
         GaussianMixtureProfile as GaussianMixtureProfile,
     )
-    from lastiterate.profile.pld import (
-        LossDistributionProfile as LossDistributionProfile,
-    )
+    from lastiterate.profile.pld import LossDistributionProfile as LossDistributionProfile
     from lastiterate.profile.privacy_profile import PrivacyProfile as PrivacyProfile
     from lastiterate.profile.pure import PureProfile as PureProfile
     from lastiterate.profile.renyi import RenyiProfile as RenyiProfile

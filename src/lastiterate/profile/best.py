@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.privacy_profile import PrivacyProfile, Protected, protected_by_all
 

@@ -21,8 +21,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, at_least, ulps, up
 from lastiterate.profile.best import BestProfile, StagedProfile
 from lastiterate.profile.delta_curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile

@@ -12,8 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate._numerics.search import close_in, least_met
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 

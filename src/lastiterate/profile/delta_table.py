@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_least, ulps
+from lastiterate._numerics.rounding import Array, at_least, ulps
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile import dp_accounting
 from lastiterate.profile.gaussian_mixture_pld import LossCells
@@ -64,7 +63,7 @@ class Curve:
 
 def tabulated(profile: PrivacyProfile) -> Curve:
     """The curve of a guarantee, as far as anything of it is left."""
-    from lastiterate.profile.pld import convex_envelope  # loads scipy.optimize
+    from lastiterate.profile.pld import convex_envelope
 
     left = float(profile.deltas(np.array([1e9]))[0])
     reach = profile.epsilon(min(1.01 * left + _TAIL, 1.0 - _TAIL))

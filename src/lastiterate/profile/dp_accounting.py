@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ulps
+from lastiterate._numerics.rounding import Array, ulps
 from lastiterate.errors import InvalidParameter, MissingExtra
 
 if TYPE_CHECKING:

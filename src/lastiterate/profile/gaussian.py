@@ -7,8 +7,16 @@ import numpy as np
 from scipy.special import erfc, erfcx, ndtr, ndtri
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, TINY, at_least, at_most, down, ulps, up
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    TINY,
+    Array,
+    at_least,
+    at_most,
+    down,
+    ulps,
+    up,
+)
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 _ROOT_HALF = math.sqrt(0.5)

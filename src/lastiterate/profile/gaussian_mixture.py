@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, at_least, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order

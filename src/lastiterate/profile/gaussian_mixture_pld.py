@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import ulps, up
+from lastiterate._numerics.rounding import Array, IntArray, ulps, up
 from lastiterate.errors import InvalidParameter
 
 _WIDTH = 0.08

@@ -19,10 +19,10 @@ from functools import cached_property
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
     THOUSANDS_OF_ROUNDINGS,
+    Array,
     at_least,
     ulps,
     up,

@@ -16,8 +16,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate._numerics.rounding import Array, down, ulps, up
 from lastiterate._numerics.search import last_true
 
 _LARGEST_EPSILON = 700.0

@@ -10,9 +10,7 @@ import numpy as np
 import scipy
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, ulps, up
-from lastiterate._numerics.sums import roundings, suffix_sums
+from lastiterate._numerics.rounding import TINY, Array, roundings, suffix_sums, ulps, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile import dp_accounting
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order

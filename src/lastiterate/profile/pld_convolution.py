@@ -15,9 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, ulps, up
-from lastiterate._numerics.sums import length_of, roundings, suffix_sums
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    TINY,
+    Array,
+    length_of,
+    roundings,
+    suffix_sums,
+    ulps,
+    up,
+)
 from lastiterate.profile.gaussian_mixture_pld import LossCells
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate._numerics.search import least_below
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.tradeoff import curve_tradeoff, false_positive_rates
@@ -296,7 +296,7 @@ class PrivacyProfile(ABC):
         >>> round(GaussianProfile(3.0).compose(GaussianProfile(4.0)).gdp(), 9)
         5.0
         """
-        from lastiterate.profile.compose import compose  # it knows every kind of profile
+        from lastiterate.profile.compose import compose
 
         return compose(self, *others)
 
@@ -320,7 +320,7 @@ class PrivacyProfile(ABC):
         >>> round(pld.get_epsilon_for_delta(1e-5), 2)
         4.38
         """
-        from lastiterate.profile.pld import to_pld  # loads dp_accounting
+        from lastiterate.profile.pld import to_pld
 
         return to_pld(self, discretization=discretization)
 

@@ -7,11 +7,11 @@ import numpy as np
 from scipy.special import erfinv, log_ndtr, ndtri_exp
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     FEW_ROUNDINGS,
     THOUSANDS_OF_ROUNDINGS,
     TINY,
+    Array,
     at_least,
     ulps,
     up,

@@ -17,8 +17,15 @@ from typing import Any
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, TINY, at_least, down, ulps, up
+from lastiterate._numerics.rounding import (
+    THOUSANDS_OF_ROUNDINGS,
+    TINY,
+    Array,
+    at_least,
+    down,
+    ulps,
+    up,
+)
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)

@@ -31,8 +31,14 @@ from functools import cached_property
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, at_least, down, up
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    MILLIONS_OF_ROUNDINGS,
+    Array,
+    at_least,
+    down,
+    up,
+)
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, Protected, check_order

@@ -53,8 +53,7 @@ from functools import cached_property
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, down, ulps, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, at_least, down, ulps, up
 from lastiterate._numerics.search import least_true
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order, protected_by_all

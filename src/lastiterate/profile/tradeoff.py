@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_most, ulps
+from lastiterate._numerics.rounding import Array, at_most, ulps
 from lastiterate.errors import InvalidParameter, InvalidType
 
 

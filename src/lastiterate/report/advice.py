@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from lastiterate._digits import short, up
+from lastiterate._display import short, up
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.momentum_positions import curvature

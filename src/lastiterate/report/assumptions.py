@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lastiterate._digits import short
+from lastiterate._display import short
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.conditions import CONVEX

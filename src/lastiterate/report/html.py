@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastiterate._digits import mu, times, up
+from lastiterate._display import mu, times, up
 from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
 from lastiterate._html import PAGE_START, card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport

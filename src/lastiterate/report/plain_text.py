@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
-from lastiterate._digits import mu, times, up
+from lastiterate._display import mu, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.bound import Certainty
 from lastiterate.report.advice import advice

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import lastiterate
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter

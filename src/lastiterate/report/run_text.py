@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lastiterate._digits import down, short, times, up
-from lastiterate._escape import printable
+from lastiterate._display import down, printable, short, times, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import lastiterate
 from lastiterate import _check
-from lastiterate._digits import up
-from lastiterate._escape import as_markdown, printable
+from lastiterate._display import as_markdown, printable, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lastiterate import _check
-from lastiterate._digits import is_one, up
+from lastiterate._display import is_one, up
 from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from lastiterate._digits import down, up
+from lastiterate._display import down, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 

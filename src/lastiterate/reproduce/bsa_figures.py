@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published.bok_su_altschuler.estimates import limit
 from lastiterate.profile.gaussian import GaussianProfile

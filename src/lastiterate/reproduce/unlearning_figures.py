@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.reproduce.items import Cell, Table, TableItem
 from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
 from lastiterate.run.loss import Loss

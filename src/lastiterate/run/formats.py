@@ -96,7 +96,7 @@ class RunFormats:
         >>> run.noise_std, run.sensitivity, run.adjacency, run.steps, run.releases
         (0.1, 2.0, 'zero-out', 50, 'every-iterate')
         """
-        from lastiterate.run.description import Description  # it builds runs
+        from lastiterate.run.description import Description
         from lastiterate.run.other_libraries import refuse_other_words
 
         refuse_other_words(others)
@@ -166,7 +166,7 @@ class RunFormats:
         >>> run.batches.batch_size, run.steps
         (200, 600)
         """
-        from lastiterate.run.other_libraries import run_of  # it builds runs
+        from lastiterate.run.other_libraries import run_of
 
         return run_of(event, clip_norm=clip_norm, examples=examples, **settings)
 
@@ -271,6 +271,6 @@ class RunFormats:
 
 
 def _serialise() -> ModuleType:
-    from lastiterate.run import serialise  # it builds runs, so it cannot come first
+    from lastiterate.run import serialise
 
     return serialise

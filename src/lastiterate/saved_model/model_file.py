@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._files import with_an_end
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, LastIterateError, OtherVersion
 from lastiterate.features.known_maps import FEATURE_MAPS, UnknownScale, encoded_maps
 from lastiterate.other_releases import INTERVALS, MEAN, PUBLISHED, RATES

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.known_maps import FEATURE_STEP, map_of
 from lastiterate.tables.encoder import Encoder

@@ -4,9 +4,7 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down
-from lastiterate._numerics.sums import suffix_sums
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, down, suffix_sums
 from lastiterate.shifts.minorant import Minorant
 from lastiterate.shifts.uncapped import Piece, piece_from
 

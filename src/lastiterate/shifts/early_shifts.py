@@ -35,9 +35,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.geometric import log_of, logs_of_powers
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps, up
+from lastiterate._numerics.powers import log_of, logs_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, IntArray, down, ulps, up
 from lastiterate.shifts.minorant import LEAST_MU
 from lastiterate.shifts.sparse_patterns import (
     NOTHING_SPENT,

@@ -18,10 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.pools import first_of_pools
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, ulps, up
-from lastiterate._numerics.sums import roundings, suffix_sums
+from lastiterate._numerics.isotonic import first_of_pools
+from lastiterate._numerics.rounding import (
+    THOUSANDS_OF_ROUNDINGS,
+    Array,
+    roundings,
+    suffix_sums,
+    ulps,
+    up,
+)
 from lastiterate.errors import NumericalFailure
 
 # Variances below this are treated as no noise at all: quotients by them could overflow.

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ulps, up
+from lastiterate._numerics.rounding import Array, ulps, up
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, at_least, ulps, up
-from lastiterate._numerics.sums import roundings, suffix_products
+from lastiterate._numerics.rounding import (
+    TINY,
+    Array,
+    at_least,
+    roundings,
+    suffix_products,
+    ulps,
+    up,
+)
 from lastiterate.errors import InvalidParameter
 from lastiterate.shifts.capped import best_capped_start
 from lastiterate.shifts.minorant import LEAST_MU, sparse_minorant

@@ -19,8 +19,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lastiterate._numerics.geometric import log_of, power, sum_of_powers
-from lastiterate._numerics.pools import pooled
+from lastiterate._numerics.isotonic import pooled
+from lastiterate._numerics.powers import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate._numerics.search import last_count_true
 from lastiterate.shifts.minorant import LEAST_MU

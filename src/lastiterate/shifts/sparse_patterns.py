@@ -19,10 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
-from lastiterate._numerics.sums import prefix_sums, suffix_sums
+from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    Array,
+    prefix_sums,
+    suffix_sums,
+    up,
+)
 from lastiterate.shifts.minorant import LEAST_MU
 
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, ulps, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, Array, down, ulps, up
 from lastiterate.shifts.minorant import LEAST_MU
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 

@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import down
+from lastiterate._numerics.rounding import Array, down
 from lastiterate.shifts.moduli import Moduli
 from lastiterate.shifts.optimal_shifts import Shifts, optimal_shifts
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.sums import prefix_sums, suffix_products, suffix_sums
+from lastiterate._numerics.rounding import Array, prefix_sums, suffix_products, suffix_sums
 from lastiterate.shifts.minorant import Minorant, convex_minorant
 
 LEAST_UNIT = 1e-130  # units in [this, 1/this], so that their squares are normal numbers

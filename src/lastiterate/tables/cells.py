@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 
 # As tools write a missing cell; no value can be declared by such a name.
 WRITTEN_MISSING = frozenset({"", "None", "NaT", "<NA>", "null", "NULL"})  # and all that is nan

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.cells import (
     BadCells,

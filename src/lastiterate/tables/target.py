@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import BadCells, missing_in, read
 from lastiterate.tables.column_rules import EMPTY, Categorical, Numeric

@@ -20,8 +20,7 @@ import torch
 from torch.utils.data import Sampler
 
 from lastiterate import _check
-from lastiterate._warning import warn
-from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning, RefusedTraining
+from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning, RefusedTraining, warn
 from lastiterate.run.batch_rules.rules import (
     BalancedSampled,
     BallsAndBinsEachEpoch,

@@ -169,7 +169,7 @@ def fit_head(
     >>> report.epsilon(1e-5) == same.epsilon(1e-5) <= 1.0
     True
     """
-    from lastiterate.linear_model import PrivateLogisticRegression  # needs scikit-learn
+    from lastiterate.linear_model import PrivateLogisticRegression
 
     for word in settings.keys() & _UNSUPPORTED.keys():
         raise InvalidType(word, settings[word], must_be=f"left out: {_UNSUPPORTED[word]}")

@@ -36,8 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, ulps, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, down, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
 from lastiterate.train.noise import Randomness

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 
 _ROUNDED = 1e-3  # how far shares as people write them may be from adding up to 1

@@ -16,7 +16,7 @@ c      the largest norm of a residual
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.train.compiled import compiled
 from lastiterate.train.envelope import CERTIFIED, clipped_wrong_part
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.train.compiled import compiled
 from lastiterate.train.data import Batch, Examples
 from lastiterate.train.row_sums import owners

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import wrightomega
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import NumericalFailure
 from lastiterate.train.envelope_exact import exact_wrong_part
 from lastiterate.train.envelope_step import SMALL, Floats, dot, newton, put_on_sphere

@@ -12,8 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ulps, up
+from lastiterate._numerics.rounding import Array, ulps, up
 from lastiterate.run.training_run import TrainingRun
 
 BITS = 40  # unless whole numbers would overflow

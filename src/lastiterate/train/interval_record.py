@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 
 MEASURED = ("interval_estimate_", "interval_covariance_")
 

@@ -27,7 +27,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.domain import Ball, Domain

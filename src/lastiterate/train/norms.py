@@ -18,8 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, down, ulps, ulps_of, up
+from lastiterate._numerics.rounding import TINY, Array, down, ulps, ulps_of, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.row_sums import owners, squared_norms
 from lastiterate.train.rows import Rows, read, without_duplicates

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.rounding import Array, at_least
 from lastiterate.run.loss import Loss
 
 ULPS = 8

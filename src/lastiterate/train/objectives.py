@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.rounding import Array, at_least
 from lastiterate.errors import InvalidParameter
 from lastiterate.train import clipping, envelope
 from lastiterate.train.compiled import compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.train.centring import Centre
 from lastiterate.train.norms import SHORTEST, norm_factors, with_huge_rows_scaled
 from lastiterate.train.rows import Rows

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.errors import NumericalFailure
 
 _SAMPLED = 64  # entries that are compared with exact ones

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.train.norms import norm_factors
 from lastiterate.train.rows import Rows
 

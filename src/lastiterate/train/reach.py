@@ -36,8 +36,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, up
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.step_error import Problem, largest_share

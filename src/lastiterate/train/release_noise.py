@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import up
+from lastiterate._numerics.rounding import Array, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import (
     INTERVALS,

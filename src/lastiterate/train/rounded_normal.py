@@ -39,8 +39,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import down, up
+from lastiterate._numerics.rounding import Array, down, up
 from lastiterate.train.compiled import compiled
 
 Words = NDArray[np.uint64]

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples

@@ -34,8 +34,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun

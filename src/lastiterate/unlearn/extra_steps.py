@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from lastiterate._numerics.geometric import inverse_power, log_of, sum_of_inverse_powers
+from lastiterate._numerics.powers import inverse_power, log_of, sum_of_inverse_powers
 from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, down
 from lastiterate.bounds import quantities
 from lastiterate.bounds.catalogue import CATALOGUE

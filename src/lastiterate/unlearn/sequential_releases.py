@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, at_least, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.catalogue import CATALOGUE

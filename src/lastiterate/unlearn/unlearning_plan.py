@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lastiterate import _check
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import given_order
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget

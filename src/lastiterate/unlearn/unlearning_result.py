@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.errors import InvalidParameter
@@ -190,7 +190,7 @@ class Unlearning(BestProfile):
         if not longer:
             must_be = "a batch rule under which extra steps continue the training"
             raise InvalidParameter("batches", self.run.batches.name, must_be=must_be)
-        from lastiterate.unlearn.unlearning_plan import unlearning  # which makes these results
+        from lastiterate.unlearn.unlearning_plan import unlearning
 
         return unlearning(
             longer[0],

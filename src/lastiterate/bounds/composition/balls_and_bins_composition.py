@@ -6,8 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_least, ulps
+from lastiterate._numerics.rounding import Array, at_least, ulps
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.composition.delta_lower_bound import composed_delta_lower_bound

@@ -11,8 +11,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ulps
+from lastiterate._numerics.rounding import Array, ulps
 
 _CELLS = 1 << 14
 _RESULTS = 2000  # cells of the result of one step

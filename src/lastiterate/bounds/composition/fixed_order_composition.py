@@ -5,8 +5,7 @@ from typing import assert_never
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, ulps, up
+from lastiterate._numerics.rounding import TINY, Array, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.line_style import GREY, LineStyle

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.normal_cells import normal_cells
-from lastiterate._numerics.rounding import ulps
+from lastiterate._numerics.rounding import Array, IntArray, ulps
 
 _FARTHEST = 11.0  # standard deviations, beyond which there is 1e-28
 _LEAST_MASS, _LEAST_MEAN = 1e-30, 1e-22  # what a grid need not hold, of the whole

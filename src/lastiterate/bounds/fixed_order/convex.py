@@ -6,10 +6,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers, ulps_off
-from lastiterate._numerics.rounding import at_least, down, ulps, up
-from lastiterate._numerics.sums import suffix_products
+from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers, ulps_off
+from lastiterate._numerics.rounding import (
+    Array,
+    IntArray,
+    at_least,
+    down,
+    suffix_products,
+    ulps,
+    up,
+)
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.line_style import BLUE, LineStyle

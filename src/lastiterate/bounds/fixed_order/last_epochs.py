@@ -14,8 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, Array, IntArray, ulps, up
 from lastiterate.bounds import quantities
 from lastiterate.bounds.fixed_order.position_groups import PositionGroup, Window, last_epochs
 from lastiterate.bounds.fixed_order.step_moduli import late, moduli

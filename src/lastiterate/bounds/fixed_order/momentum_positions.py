@@ -8,8 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, TINY, at_least, down, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, TINY, Array, IntArray, at_least, down, up
 from lastiterate.bounds import quantities
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lastiterate._numerics.arrays import IntArray
-from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate._numerics.rounding import IntArray, down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order.last_epochs import windows

@@ -6,8 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from lastiterate._numerics.arrays import IntArray
-from lastiterate._numerics.rounding import up
+from lastiterate._numerics.rounding import IntArray, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order.nonconvex import STEPS_THAT_MAY_EXPAND

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.rounding import Array, IntArray
 from lastiterate.run.training_run import TrainingRun
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.rounding import Array, IntArray
 from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import with_single_examples
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER, epochs_of, written_out

@@ -5,8 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, TINY, at_least, at_most, ulps, up
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    TINY,
+    Array,
+    IntArray,
+    at_least,
+    at_most,
+    ulps,
+    up,
+)
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import PLAIN_STEPS, Bound, Certainty, Hypothesis
 from lastiterate.bounds.fixed_order.convex import (

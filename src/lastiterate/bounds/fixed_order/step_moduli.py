@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.products import distance_of_product_to_one
-from lastiterate._numerics.rounding import ulps, up
+from lastiterate._numerics.rounding import Array, IntArray, distance_of_product_to_one, ulps, up
 from lastiterate.bounds import quantities
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.moduli import Branch, Moduli

@@ -12,8 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, Array, up
 from lastiterate._numerics.search import last_true
 from lastiterate.profile.dp_accounting import sampled_gaussian_divergences
 from lastiterate.run.training_run import TrainingRun

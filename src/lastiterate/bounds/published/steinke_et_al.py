@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.bounds import conditions
 from lastiterate.bounds.approximation import Approximation, Estimate
 from lastiterate.bounds.bound import Bound, Citation

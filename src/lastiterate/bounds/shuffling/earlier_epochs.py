@@ -30,9 +30,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
+from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, IntArray, down, up
 
 _EPOCHS = 24  # that are averaged over
 _NEGLIGIBLE = 2e-3  # share of the sum that counts at the ends of epochs

@@ -12,9 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.binomial_tail import exceeded_with
-from lastiterate._numerics.rounding import at_least, ulps, up
+from lastiterate._numerics.powers import exceeded_with
+from lastiterate._numerics.rounding import Array, at_least, ulps, up
 from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.fixed_order.short_steps import (

@@ -28,9 +28,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, up
+from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, Array, IntArray, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.shifts.sparse_patterns import Spent
 

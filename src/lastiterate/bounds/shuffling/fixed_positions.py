@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.rounding import Array, IntArray
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
 from lastiterate.bounds.shuffling.positions import (
     BesideWindows,

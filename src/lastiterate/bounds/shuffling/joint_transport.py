@@ -24,13 +24,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.normal_cells import normal_cells
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
     THOUSANDS_OF_ROUNDINGS,
     TINY,
+    Array,
+    IntArray,
     down,
     ulps,
     up,

@@ -20,9 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import TINY, ulps, up
-from lastiterate._numerics.sums import roundings
+from lastiterate._numerics.rounding import TINY, Array, IntArray, roundings, ulps, up
 from lastiterate.bounds.shuffling.lognormal_sums import (
     FARTHEST_Z,
     LEAST_SPREAD,

@@ -16,10 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.fourier import fast_length
-from lastiterate._numerics.rounding import ulps, up
-from lastiterate._numerics.sums import roundings, suffix_sums
+from lastiterate._numerics.powers import fast_length
+from lastiterate._numerics.rounding import Array, IntArray, roundings, suffix_sums, ulps, up
 
 LEAST_SPREAD = 1e-4  # of the logarithm; smaller ones are raised to it, which is larger in C
 ROUNDINGS = 64.0  # of the value at one point of a grid

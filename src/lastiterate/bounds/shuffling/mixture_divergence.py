@@ -23,9 +23,16 @@ from enum import Enum
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.normal_cells import normal_cells
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, down, ulps, up
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    TINY,
+    Array,
+    IntArray,
+    down,
+    ulps,
+    up,
+)
 from lastiterate.bounds.shuffling.lognormal_differences import DifferenceCalls
 from lastiterate.errors import InvalidParameter
 

@@ -11,8 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_least, at_most
+from lastiterate._numerics.rounding import Array, at_least, at_most
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER

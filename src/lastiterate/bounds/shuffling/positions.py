@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import ulps, up
+from lastiterate._numerics.rounding import Array, IntArray, ulps, up
 from lastiterate.bounds.shuffling.end_windows import (
     EndWindows,
     early_edges,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.rounding import Array, IntArray
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
 from lastiterate.bounds.shuffling.positions import (
     BesideWindows,

@@ -15,11 +15,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from lastiterate._numerics.rounding import ulps, up
-from lastiterate.bounds.shuffling.joint_transport import (
-    JointTransport,
-    PositionLaws,
-    TransportGrid,
-)
+from lastiterate.bounds.shuffling.joint_transport import JointTransport, PositionLaws, TransportGrid
 from lastiterate.bounds.shuffling.mixture_divergence import (
     MixtureDivergence,
     MixtureGrid,

@@ -13,8 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.profile.privacy_profile import PrivacyProfile
 
 _SPACING = 0.01  # of the lattice of log epsilon

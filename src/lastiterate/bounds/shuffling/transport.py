@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, down, ulps, up
+from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, Array, down, ulps, up
 from lastiterate._numerics.search import close_in
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.delta_curve import chords

@@ -11,9 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.arrays import IntArray
-from lastiterate._numerics.geometric import inverse_power
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down, ulps, up
+from lastiterate._numerics.powers import inverse_power
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, IntArray, at_least, down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.composition.sampled_composition import (

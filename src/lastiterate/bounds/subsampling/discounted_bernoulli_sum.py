@@ -13,15 +13,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.geometric import log_of, sum_of_powers
+from lastiterate._numerics.powers import log_of, sum_of_powers
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
+    Array,
+    IntArray,
+    length_of,
+    suffix_sums,
     ulps,
     up,
 )
-from lastiterate._numerics.sums import length_of, suffix_sums
 
 _CELLS = 1 << 14
 _FEWEST_STEPS = 64  # fewer are not halved, for the sake of speed

@@ -18,10 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.fourier import fast_length
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, ulps, up
-from lastiterate._numerics.sums import suffix_sums
+from lastiterate._numerics.powers import fast_length
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, Array, IntArray, suffix_sums, ulps, up
 from lastiterate.profile.dp_accounting import losses_of
 from lastiterate.profile.gaussian import deltas_on_both_sides, deltas_on_grid
 from lastiterate.profile.pld import LossDistributionProfile

@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.rounding import Array, IntArray
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.convex import (

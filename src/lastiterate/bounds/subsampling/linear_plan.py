@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from lastiterate._numerics.geometric import log_of, power, sum_of_powers
+from lastiterate._numerics.powers import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
 
 RELEASE = -1  # the age of the noise on release

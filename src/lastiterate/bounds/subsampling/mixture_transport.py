@@ -28,8 +28,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, ulps, up
 from lastiterate.bounds.subsampling.lagrangian_table import HIGH, LOW, LagrangianTable
 from lastiterate.profile.delta_curve import ParametricProfile
 from lastiterate.profile.gaussian import gaussian_deltas

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     THOUSANDS_OF_ROUNDINGS,
+    Array,
     at_least,
     at_most,
     down,
@@ -35,11 +35,7 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import (
-    PoissonSampled,
-    Resampling,
-    rules,
-)
+from lastiterate.run.batch_rules.rules import PoissonSampled, Resampling, rules
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 

@@ -16,10 +16,7 @@ import scipy
 
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps, up
 from lastiterate.bounds import conditions, quantities
-from lastiterate.run.batch_rules.rules import (
-    BatchRule,
-    SampledWithoutReplacement,
-)
+from lastiterate.run.batch_rules.rules import BatchRule, SampledWithoutReplacement
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, product
 
-from lastiterate._numerics.geometric import log_of, power, sum_of_powers
+from lastiterate._numerics.powers import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down
 from lastiterate.bounds.subsampling.linear_plan import RELEASE, LinearPlan, NoiseAges, PlanGroup
 

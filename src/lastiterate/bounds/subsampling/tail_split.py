@@ -16,13 +16,13 @@ from itertools import product
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import (
+from lastiterate._numerics.powers import (
     log_of,
     sum_of_inverse_powers,
     sum_of_powers,
     sums_of_powers,
 )
+from lastiterate._numerics.rounding import Array
 
 USUAL_DELTA = 1e-6  # at which splits are compared
 _LEAST_RATIO = 1e-6

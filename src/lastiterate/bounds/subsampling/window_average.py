@@ -10,8 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX

@@ -11,7 +11,7 @@ import typer
 
 import lastiterate as li
 from lastiterate import _check
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate._files import write_whole
 from lastiterate._progress import track
 from lastiterate.cli.options.option_types import among

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lastiterate._digits import down, up
+from lastiterate._display import down, up
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.saved_model.model_file import read_model
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate._files import begins_with, is_sealed, sealed, write_whole
 from lastiterate._numerics.rounding import up as rounded_up
 from lastiterate._progress import track

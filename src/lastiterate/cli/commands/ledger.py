@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastiterate._digits import up
-from lastiterate._escape import printable
+from lastiterate._display import printable, up
 from lastiterate._files import is_record, refuse_replacing, write_whole
 from lastiterate.cli.terminal import OTHER_VERSION
 from lastiterate.errors import InvalidLedger, InvalidParameter

@@ -14,7 +14,7 @@ import typer
 
 from lastiterate import _check
 from lastiterate._files import refuse_replacing, write_whole
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.cli.options.table_options import Data, Delimiter
 from lastiterate.errors import InvalidParameter
 from lastiterate.saved_model.model_file import SavedModel, read_model

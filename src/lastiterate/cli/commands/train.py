@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from lastiterate import _check
-from lastiterate._escape import printable
+from lastiterate._display import printable
 from lastiterate.cli.options.feature_options import (
     check_scratch,
     map_of_option,
@@ -42,11 +42,7 @@ from lastiterate.saved_model.file_writing import (
     write_together,
     written,
 )
-from lastiterate.saved_model.model_file import (
-    FORMAT,
-    MODELS,
-    SavedModel,
-)
+from lastiterate.saved_model.model_file import FORMAT, MODELS, SavedModel
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.file_encoding import EncodedTable, encode_file
 from lastiterate.tables.schema_file import schema_in

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from lastiterate import _check
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate.cli.options.table_options import (
     CLASSIFICATION,
     REGRESSION,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastiterate._digits import up
-from lastiterate._escape import printable
+from lastiterate._display import printable, up
 from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersion
 from lastiterate.saved_model.file_writing import CERTIFICATE

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import IntArray
-from lastiterate._numerics.binomial_tail import exceeded_with
+from lastiterate._numerics.powers import exceeded_with
+from lastiterate._numerics.rounding import IntArray
 from lastiterate.run.batch_rules.base import RandomSource, Resampling, Selection
 from lastiterate.run.batch_rules.positioned import InOrder
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Protocol
 
-from lastiterate._numerics.arrays import IntArray
+from lastiterate._numerics.rounding import IntArray
 
 Selection = slice | IntArray
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import IntArray
+from lastiterate._numerics.rounding import IntArray
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Resampling, Selection
 

@@ -10,9 +10,8 @@ from itertools import count
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import IntArray
-from lastiterate._numerics.binomial_tail import exceeded_with
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
+from lastiterate._numerics.powers import exceeded_with
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, IntArray, down
 from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Resampling, Selection
 
 

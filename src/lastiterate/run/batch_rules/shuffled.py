@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from lastiterate._numerics.arrays import IntArray
+from lastiterate._numerics.rounding import IntArray
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.base import RandomSource, Resampling, Selection
 from lastiterate.run.batch_rules.positioned import InOrder

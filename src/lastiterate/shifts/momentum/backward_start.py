@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.shifts.momentum.programme import Programme
 from lastiterate.shifts.momentum.symmetric import Symmetric, determinant, join
 

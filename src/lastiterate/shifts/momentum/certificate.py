@@ -27,9 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
-from lastiterate._numerics.rounding import down
+from lastiterate._numerics.rounding import Array, down
 from lastiterate.shifts.momentum.recursion import Recursion
 from lastiterate.shifts.momentum.symmetric import largest_multiple
 

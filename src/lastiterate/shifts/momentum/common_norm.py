@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
+from lastiterate._numerics.rounding import Array
 from lastiterate.shifts.momentum.certificate import Step, has_no_negative_eigenvalue, image
 from lastiterate.shifts.momentum.symmetric import as_entries
 

@@ -17,21 +17,15 @@ from functools import cached_property
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.shifts.momentum.backward_start import backward_start
 from lastiterate.shifts.momentum.certificate import Step, has_no_negative_eigenvalue, image
 from lastiterate.shifts.momentum.common_norm import CommonNorm, common_norm, is_surely
 from lastiterate.shifts.momentum.programme import Programme, solve
 from lastiterate.shifts.momentum.recursion import Recursion
 from lastiterate.shifts.momentum.recursion_mu import last_transitions, turned_to_noise
-from lastiterate.shifts.momentum.symmetric import (
-    as_entries,
-    congruence,
-    largest_multiple,
-    outer,
-)
+from lastiterate.shifts.momentum.symmetric import as_entries, congruence, largest_multiple, outer
 
 _MARGIN = 1e-6  # of every size, for roundings
 _RATE_MARGIN = 1e-9

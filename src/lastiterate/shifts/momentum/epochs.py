@@ -13,8 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, Array, up
 from lastiterate.shifts.momentum.certificate import LinearRun
 from lastiterate.shifts.momentum.delay import Delays
 from lastiterate.shifts.momentum.recursion import Recursion

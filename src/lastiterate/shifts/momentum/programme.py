@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, solveh_banded
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.shifts.momentum.symmetric import are_definite, determinant, largest_multiple, mixed
 
 _SHARPER, _CENTRED = 3.0, 0.5  # by which a barrier is weakened, and the decrement to do so at

@@ -10,12 +10,12 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
 from lastiterate._numerics.rounding import (
     FEW_ROUNDINGS,
     MILLIONS_OF_ROUNDINGS,
     TINY,
+    Array,
     at_least,
     down,
     up,
@@ -31,12 +31,7 @@ from lastiterate.shifts.momentum.certificate import (
 from lastiterate.shifts.momentum.common_norm import CommonNorm, common_norm, is_surely
 from lastiterate.shifts.momentum.programme import Programme, solve
 from lastiterate.shifts.momentum.recursion import Recursion
-from lastiterate.shifts.momentum.symmetric import (
-    as_entries,
-    congruence,
-    largest_multiple,
-    outer,
-)
+from lastiterate.shifts.momentum.symmetric import as_entries, congruence, largest_multiple, outer
 
 _MOST_STEPS = 30_000  # solved for; earlier participations are composed
 _FAINT = 1e-4  # what is left of a distance where the past may be cut

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 
 Symmetric = tuple[float, float, float]
 """(a, b, c) of a single matrix."""

@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.train.compiled.elementary import COMPILED, exp, log, rough_log
 
 Columns = NDArray[np.intp]

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.train.compiled.elementary import COMPILED, STEP_BY_STEP
 
 MOST_OUTPUTS = 100  # beyond which tiles outgrow the cache

@@ -8,9 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import log_of
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.powers import log_of
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.published.altschuler_talwar.by_iteration import PAPER, cite

@@ -9,7 +9,7 @@ sensitivity.
 import math
 from dataclasses import replace
 
-from lastiterate._numerics.geometric import contraction_power, geometric_sum
+from lastiterate._numerics.powers import contraction_power, geometric_sum
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.geometric import log_of, logs_of_powers
+from lastiterate._numerics.powers import log_of, logs_of_powers
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.approximation import Approximation, Estimate
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.geometric import contraction_power, geometric_sum
+from lastiterate._numerics.powers import contraction_power, geometric_sum
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import LowerBound

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lastiterate._numerics.geometric import log_of
+from lastiterate._numerics.powers import log_of
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, TENS_OF_THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, TENS_OF_THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.bounds import quantities
 from lastiterate.run.training_run import TrainingRun
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 from lastiterate.bounds import quantities
 from lastiterate.bounds.published.chien_li import distances
 from lastiterate.bounds.published.chien_li.starts import least_over_starts

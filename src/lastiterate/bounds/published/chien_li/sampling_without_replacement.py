@@ -8,9 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import geometric_sum, log_of, sum_of_inverse_powers
-from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.powers import geometric_sum, log_of, sum_of_inverse_powers
+from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.conditions import SECRET_ORDER

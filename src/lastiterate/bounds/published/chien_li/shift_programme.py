@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate._numerics.search import last_true
 
 _CANDIDATES = 32

@@ -12,8 +12,7 @@ at least.  So starts are solved in the order of these lower bounds, until no oth
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import down
+from lastiterate._numerics.rounding import Array, down
 from lastiterate.bounds import quantities
 from lastiterate.bounds.published.chien_li import distances
 from lastiterate.bounds.published.chien_li.shift_programme import least_energies

@@ -13,9 +13,14 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import geometric_sum, log_of, logs_of_powers, sums_of_powers
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, at_least, up
+from lastiterate._numerics.powers import geometric_sum, log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    Array,
+    at_least,
+    up,
+)
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.conditions import SECRET_ORDER

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.geometric import power, sum_of_powers
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
+from lastiterate._numerics.powers import power, sum_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, IntArray, down, up
 
 _FOLDS = 50.0  # counts rarer than e^-50 are left out
 _GROWTH = 0.06  # of blocks, with their age

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import gammaln
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down
 from lastiterate.bounds.subsampling.participation_energy.block_shifts import (
     Block,
     Value,

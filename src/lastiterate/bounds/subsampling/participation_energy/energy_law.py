@@ -22,10 +22,10 @@ import scipy
 from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
+    Array,
     up,
 )
 from lastiterate._progress import track

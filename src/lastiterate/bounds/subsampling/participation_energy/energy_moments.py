@@ -13,9 +13,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import log_of, power, sum_of_powers
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.powers import log_of, power, sum_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, up
 from lastiterate.bounds.subsampling.participation_energy.block_shifts import (
     Value,
     at_the_end,

@@ -19,8 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import up
+from lastiterate._numerics.rounding import Array, up
 from lastiterate.bounds.subsampling.participation_energy import energy_law
 from lastiterate.bounds.subsampling.participation_energy.energy_law import (
     TAIL,

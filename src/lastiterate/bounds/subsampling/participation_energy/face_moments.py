@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, up
 from lastiterate.bounds.subsampling.participation_energy.block_shifts import binomial_window
 from lastiterate.bounds.subsampling.participation_energy.energy_with_release import without_ties
 

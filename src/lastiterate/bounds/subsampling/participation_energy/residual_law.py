@@ -25,12 +25,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import log_of, power, sum_of_powers
+from lastiterate._numerics.powers import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import (
     FEW_ROUNDINGS,
     MILLIONS_OF_ROUNDINGS,
     THOUSANDS_OF_ROUNDINGS,
+    Array,
     at_least,
     down,
     up,

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import Array
 
 _FEW = 5_000
 _FEW_EACH_TIME = 500  # of regressions that a run needs by the dozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _FOUR_DECIMALS = Decimal("0.0001")
@@ -63,3 +64,23 @@ def _rounded(value: float, direction: str) -> str:
     if value == 0.0 or _PLAIN_FROM <= value < _PLAIN_TO:
         return str(exact.quantize(_FOUR_DECIMALS, direction))
     return f"{Context(prec=4, rounding=direction).create_decimal(exact).normalize():.4g}"
+
+
+# Text that was read from a file, as it may be shown: no control characters, no markup.
+
+
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>#|!&~$]")
+
+
+def printable(text: str) -> str:
+    """The text with escapes for line ends and all else that a terminal might obey or hide."""
+    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+
+
+def as_markdown(text: str) -> str:
+    """The text as Markdown that shows it, and nothing else."""
+    return _MARKUP.sub(lambda found: f"\\{found[0]}", printable(text))
+
+
+def _escaped(one: str) -> str:
+    return one.encode("unicode_escape").decode("ascii")
