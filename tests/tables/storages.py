@@ -17,9 +17,8 @@ from lastiterate.linear_model.class_labels import as_column, numbers_in, positio
 from lastiterate.linear_model.example_weights import _checked
 from lastiterate.tables.cells import BadCells
 from lastiterate.tables.column_rules import rule_of
-from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.file_encoding import encode_file
-from lastiterate.tables.table_files import open_table
+from lastiterate.tables.encoder import Encoder, encode_file
+from lastiterate.tables.files import open_table
 
 ZONE = dt.timezone(dt.timedelta(hours=2))
 DAY, OTHER_DAY = dt.date(2021, 1, 1), dt.date(2021, 3, 4)

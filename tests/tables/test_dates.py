@@ -12,9 +12,8 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
 from lastiterate.tables.cells import BadCells, days_of
 from lastiterate.tables.column_rules import rule_of
-from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.schema_file import skeleton
-from lastiterate.tables.table_files import open_table
+from lastiterate.tables.encoder import Encoder, skeleton
+from lastiterate.tables.files import open_table
 
 YEAR = {"dates": ["2021-01-01", "2021-12-31"]}
 STAY = {"days_between": ["in", "out"], "range": [0, 60]}

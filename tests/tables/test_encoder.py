@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.column_rules import rule_of, with_first_baseline
-from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.target import LabelTarget, NumberTarget
+from lastiterate.tables.encoder import Encoder, LabelTarget, NumberTarget
 
 
 def rows(schema, **columns):

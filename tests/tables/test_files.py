@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables import cells, csv_file
-from lastiterate.tables import file_encoding as encoding
-from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.file_encoding import encode_file
-from lastiterate.tables.table_files import open_table, readable
+from lastiterate.tables import cells
+from lastiterate.tables import encoder as encoding
+from lastiterate.tables import files as csv_file
+from lastiterate.tables.encoder import Encoder, encode_file
+from lastiterate.tables.files import open_table, readable
 
 SCHEMA = {"age": {"range": [0, 100], "missing": 50}, "job": {"values": ["clerk", "a, b", "x\ny"]}}
 TOKEN = "Tr0ub4dor"

@@ -24,8 +24,7 @@ from lastiterate.report.plain_text import in_columns, wrapped
 from lastiterate.report.run_text import certainty_text, protected_change, release_rule
 from lastiterate.saved_model.model_file import learned_record
 from lastiterate.saved_model.save_model import ESTIMATORS
-from lastiterate.tables.file_encoding import EncodedTable
-from lastiterate.tables.target import LabelTarget, Target
+from lastiterate.tables.encoder import EncodedTable, LabelTarget, Target
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.column_rules import with_first_baseline
-from lastiterate.tables.encoder import Encoder, missing_columns_text
-from lastiterate.tables.schema_file import schema_of
+from lastiterate.tables.encoder import Encoder, missing_columns_text, schema_of
 from lastiterate.train.discreet_errors import is_dask
 from lastiterate.train.traceback_scrubbing import DiscreetTransformer
 

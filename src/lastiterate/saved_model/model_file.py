@@ -29,7 +29,7 @@ from lastiterate.saved_model.file_writing import CERTIFICATE
 from lastiterate.saved_model.pipeline_steps import Step, steps_of, widths
 from lastiterate.tables.column_rules import range_of
 from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.json_file import read_object
+from lastiterate.tables.files import read_object
 from lastiterate.train.centring import Centre, as_published
 from lastiterate.train.class_prior import log_odds
 from lastiterate.train.interval_record import MEASURED, interval_digest

@@ -41,7 +41,7 @@ from lastiterate.saved_model.model_file import (
     read_model,
 )
 from lastiterate.saved_model.safetensors_file import read_tensors
-from lastiterate.tables.schema_file import is_schema
+from lastiterate.tables.encoder import is_schema
 from lastiterate.train.centring import Centre, as_published
 
 HEAD, HUB, CONFIG = "head.safetensors", "model.safetensors", "config.json"

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.errors import InvalidParameter
-from lastiterate.tables.cells import BadCells, length_of
+from lastiterate._files import is_record
+from lastiterate._numerics.rounding import Array
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.serialise import unambiguous_json
+from lastiterate.tables.cells import BadCells, days_of, length_of, missing_in, numbers_of, read
 from lastiterate.tables.column_rules import (
+    AS_IT_IS,
+    BASELINE,
+    BINS,
+    CUTS,
+    DATES,
+    DAYS_BETWEEN,
+    DROP,
+    EMPTY,
     WAYS,
     Categorical,
     ColumnRule,
     DaysBetween,
     Intervals,
+    Numeric,
+    is_unfilled,
     rule_of,
 )
+from lastiterate.tables.files import TableFile, read_object, readable
 
 REST = "*"  # stands for every column that has no entry of its own
 
@@ -212,3 +230,356 @@ def _bad_cells_error(
     return InvalidParameter(
         f"columns {', '.join(map(repr, refused))}", must_be=must_be, found=found
     )
+
+
+# The rows of a file as features, encoded block by block, in memory or in a mapped file.
+
+
+# Training holds a second copy, in the order of its batches.
+_COPIES = 2
+ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
+
+
+class Sink(Protocol):
+    """A store that encoded rows are written to."""
+
+    def more(self, count: int) -> NDArray[Any]: ...
+    def keep(self) -> None: ...
+    def all(self) -> NDArray[Any]: ...
+
+
+class InMemory:
+    """An array that grows in place."""
+
+    def __init__(self, width: int, dtype: Any) -> None:
+        self._rows = np.empty((0, width), dtype=dtype)
+        self._most = available_memory() / _COPIES
+
+    def check(self, rows: int) -> None:
+        """Raise unless this many rows fit into memory."""
+        size = rows * self._rows.shape[1] * self._rows.itemsize
+        if size > self._most:
+            must_be = (
+                f"at most {self._most / 1e9:.3g} GB once encoded, for which there is memory; "
+                "--mapped FOLDER keeps the rows in a scratch file there instead"
+            )
+            raise InvalidParameter("data", must_be=must_be, found=f"{size / 1e9:.3g} GB or more")
+
+    def more(self, count: int) -> NDArray[Any]:
+        """New rows at the end, to be filled."""
+        before, width = self._rows.shape
+        self.check(before + count)
+        self._rows.resize((before + count, width), refcheck=False)
+        return self._rows[before:]
+
+    def keep(self) -> None:
+        """Do nothing: rows are filled in place."""
+
+    def all(self) -> NDArray[Any]:
+        return self._rows
+
+
+class InFile:
+    """A file of plain numbers, for `numpy.memmap`."""
+
+    def __init__(self, path: Path, width: int, dtype: Any) -> None:
+        self._path, self._width, self._dtype = path, width, np.dtype(dtype)
+        self._block = np.empty((0, width), dtype=dtype)
+        self._count = 0
+        path.open("xb").close()  # never in the place of another
+
+    def more(self, count: int) -> NDArray[Any]:
+        """New rows, to be filled."""
+        self._block = np.empty((count, self._width), dtype=self._dtype)
+        return self._block
+
+    def keep(self) -> None:
+        """Append the rows that were filled to the file."""
+        with self._path.open("ab") as file:
+            self._block.tofile(file)
+        self._count += len(self._block)
+
+    def all(self) -> NDArray[Any]:
+        shape = (self._count, self._width)
+        return np.memmap(self._path, dtype=self._dtype, mode="r", shape=shape)
+
+
+@dataclass(frozen=True)
+class EncodedTable:
+    """The encoded rows of a table, and its other columns."""
+
+    rows: NDArray[Any]
+    other_columns: dict[str, Any]
+
+
+def encode_file(
+    file: TableFile,
+    encoder: Encoder,
+    other_columns: Mapping[str, tuple[str, ColumnReader]],
+    *,
+    dtype: Any = np.float64,
+    mapped: Path | None = None,
+) -> EncodedTable:
+    """The features of a file, and its other columns, each read by its type and function."""
+    kinds = encoder.column_kinds | {name: kind for name, (kind, _) in other_columns.items()}
+    sink: Sink
+    if mapped is None:
+        sink = memory = InMemory(encoder.width, dtype)
+        memory.check(file.rows or 0)
+    else:
+        sink = InFile(mapped, encoder.width, dtype)
+    parts: dict[str, list[Any]] = {name: [] for name in other_columns}
+    try:
+        for before, count, block in numbered_blocks(file, kinds):
+            encoder.encode(block, sink.more(count), before=before)
+            sink.keep()
+            for name, (_, make) in other_columns.items():
+                parts[name].append(make(block[name], before))
+    except BaseException:
+        if mapped is not None:
+            mapped.unlink(missing_ok=True)
+        raise
+    return EncodedTable(sink.all(), {name: np.concatenate(part) for name, part in parts.items()})
+
+
+def numbered_blocks(
+    file: TableFile, kinds: Mapping[str, str]
+) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Blocks of these columns, each with the number of rows before it and in it."""
+    absent = [name for name in kinds if name not in file.names]
+    if absent:
+        must_be = f"a table with columns {', '.join(kinds)}"
+        found = missing_columns_text(absent, file.names)
+        raise InvalidParameter("data", must_be=must_be, found=found)
+    done = 0
+    with readable(file.path):
+        for block in file.blocks(kinds):
+            count = length_of(next(iter(block.values())))
+            yield done, count, block
+            done += count
+
+
+def available_memory() -> float:
+    """The bytes of memory that are available; inf if the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
+        return 1024.0 * int(found)
+    except (OSError, StopIteration, ValueError):
+        pass
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return float("inf")
+
+
+# Schemas in JSON files: reading one, and a skeleton to fill in, which holds no cell.
+
+
+_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
+
+
+def schema_in(path: Path) -> dict[str, Any]:
+    """The entries of a file; each is checked where it is used."""
+    return _filled(read_object(path, name="schema", must_be=_SCHEMA))
+
+
+def schema_of(given: Any) -> dict[str, Any]:
+    """The entries of a mapping, or of the file of this path."""
+    if isinstance(given, Mapping):
+        return _filled(dict(given))
+    must_be = "a mapping of columns, or the path of a JSON file that holds one"
+    if not isinstance(given, (str, Path)):
+        raise InvalidType("schema", must_be=must_be, found=type(given).__name__)
+    try:
+        return schema_in(Path(given))
+    except OSError:
+        raise InvalidParameter("schema", str(given), must_be=must_be) from None
+
+
+def _filled(schema: dict[str, Any]) -> dict[str, Any]:
+    empty = [str(name) for name, rule in schema.items() if is_unfilled(rule)]
+    if empty:
+        must_be = "filled in with public facts on each column"
+        found = f"empty ranges or values of {', '.join(empty)}"
+        raise InvalidParameter("schema", must_be=must_be, found=found)
+    return schema
+
+
+_ROWS = 1_000
+
+
+def skeleton(file: TableFile, *, target: str | None = None, regression: bool = False) -> str:
+    """A schema with an empty entry, for numbers, dates or text, for every column."""
+    if target is not None:
+        check_is_column(target, file.names)
+    with readable(file.path):
+        cells = file.sample(_ROWS)
+        entries: dict[str, Any] = {name: _entry(cells[name]) for name in file.names}
+    if target is not None:
+        entries[target] = {"range": [None, None]} if regression else {"values": []}
+    return _written(entries)
+
+
+def _written(entries: Mapping[str, Any]) -> str:
+    lines = [f"  {json.dumps(name)}: {json.dumps(rule)}" for name, rule in entries.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def is_skeleton(content: bytes) -> bool:
+    """Whether a file is as `skeleton` wrote it; what was filled in holds somebody's work."""
+    try:
+        schema = unambiguous_json(content.decode("utf-8"))
+        if not isinstance(schema, dict) or _written(schema).encode() != content:
+            return False
+        return all(is_unfilled(rule) and set(rule) <= _EMPTY for rule in schema.values())
+    except (ValueError, RecursionError):
+        return False
+
+
+_EMPTY = {"range", "values", DATES, "format"}  # of the entries of a skeleton
+
+
+_PARTS = {
+    "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
+    AS_IT_IS, BASELINE,
+}  # fmt: skip
+is_schema = is_record(
+    lambda schema: (
+        bool(schema)
+        and all(
+            rule in (AS_IT_IS, DROP)
+            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _PARTS)
+            for rule in schema.values()
+        )
+    )
+)
+
+
+# Of dates in text.  Where all cells are dates in two of them, the format is left open.
+_FORMATS = (
+    None,
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%Y/%m/%d",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d.%m.%y",
+)
+
+
+def _entry(column: Any) -> dict[str, Any]:
+    try:
+        cells = read(column)
+    except BadCells:
+        return {"values": []}
+    if _is_all(numbers_of, cells):
+        return {"range": [None, None]}
+    fitting = [one for one in _FORMATS if _is_all(days_of, cells, one)]
+    if not fitting:
+        return {"values": []}
+    dates: dict[str, Any] = {DATES: [None, None]}
+    if None in fitting:
+        return dates
+    return dates | {"format": fitting[0] if len(fitting) == 1 else None}
+
+
+def _is_all(read_as: Callable[..., Any], *column: Any) -> bool:
+    """Whether all cells can be read so, and not all are missing."""
+    try:
+        return not np.isnan(read_as(*column)).all()
+    except BadCells:
+        return False
+
+
+# The column to predict: one of declared labels, or a number in a declared range.
+
+
+def check_is_column(target: str, names: Sequence[str], public: Container[str] = ()) -> None:
+    """Raise `InvalidParameter` unless the target is a column.
+
+    The error lists similar names and names that are `public`.  In a file without a header the
+    first line is a row, so it lists no others.
+    """
+    if target in names:
+        return
+    similar = get_close_matches(target, names)
+    shown = [name for name in names if name in similar or name in public]
+    columns = f": {', '.join(shown)}" if len(shown) == len(names) else ""
+    if shown and not columns:
+        columns = f", such as {', '.join(shown)}"
+    must_be = f"one of the {len(names)} names in the first line of the file, the header{columns}"
+    if similar and len(shown) == len(names):
+        must_be += f" (did you mean {similar[0]!r}?)"
+    raise InvalidParameter("target", target, must_be=must_be)
+
+
+@dataclass(frozen=True)
+class LabelTarget:
+    """A target of declared labels: the position of each label, -1 for undeclared ones."""
+
+    name: str
+    rule: Categorical
+
+    kind = "text"
+
+    def __post_init__(self) -> None:
+        if len(self.rule.values) < 2 or "" in self.rule.values:
+            must_be = (
+                "at least two labels, none of them empty; to tell one value from all others, add a "
+                "column of yes and no to the table"
+            )
+            raise InvalidParameter("classes", list(self.rule.values), must_be=must_be)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.rule.values
+
+    def encode(self, column: Any, *, before: int = 0) -> NDArray[np.intp]:
+        """The position of each label; errors count rows from `before`."""
+        try:
+            cells = read(column)
+            positions: NDArray[np.intp] = self.rule.positions(cells)
+            empty = missing_in(cells, np.flatnonzero(positions < 0))
+            if empty.size:
+                raise BadCells(EMPTY, empty.tolist())
+        except BadCells as bad:
+            must_be = (
+                'a label in every row: leave out rows without one, or set "missing" in the schema '
+                "to the label of an empty cell"
+            )
+            found = bad.found(before)
+            must_be = bad.remedy or must_be
+            raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found) from None
+        return positions
+
+
+@dataclass(frozen=True)
+class NumberTarget:
+    """A target of numbers; those outside the range count as its ends."""
+
+    name: str
+    rule: Numeric
+
+    kind = "number"
+
+    @property
+    def range(self) -> tuple[float, float]:
+        assert self.rule.range is not None
+        return self.rule.range
+
+    def encode(self, column: Any, *, before: int = 0) -> Array:
+        """The numbers; errors count rows from `before`."""
+        try:
+            return self.rule.numbers(column)
+        except BadCells as bad:
+            must_be = (
+                'a finite number in every row: leave out rows without one, or set "missing" in the '
+                "schema to the number of an empty cell"
+            )
+            found = bad.found(before)
+            raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found) from None
+
+
+Target = LabelTarget | NumberTarget

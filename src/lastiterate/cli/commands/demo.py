@@ -23,8 +23,8 @@ from lastiterate._progress import track
 from lastiterate.cli.commands.train import train
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.saved_model.model_file import read_model
-from lastiterate.tables.file_encoding import encode_file
-from lastiterate.tables.table_files import open_table
+from lastiterate.tables.encoder import encode_file
+from lastiterate.tables.files import open_table
 
 if TYPE_CHECKING:
     from lastiterate.accounting import PrivacyReport

@@ -19,8 +19,8 @@ from lastiterate.cli.options.table_options import Data, Delimiter
 from lastiterate.errors import InvalidParameter
 from lastiterate.saved_model.model_file import SavedModel, read_model
 from lastiterate.tables.cells import BadCells, texts_of
-from lastiterate.tables.file_encoding import numbered_blocks
-from lastiterate.tables.table_files import TableFile, open_table
+from lastiterate.tables.encoder import numbered_blocks
+from lastiterate.tables.files import TableFile, open_table
 
 _ROW = "row"
 

@@ -59,8 +59,8 @@ def schema(
 
     Example: lastiterate schema people.csv --target income
     """
-    from lastiterate.tables.schema_file import is_skeleton, skeleton
-    from lastiterate.tables.table_files import open_table
+    from lastiterate.tables.encoder import is_skeleton, skeleton
+    from lastiterate.tables.files import open_table
 
     _check.choice("task", task, among=TASKS)
     text = skeleton(

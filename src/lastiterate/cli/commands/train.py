@@ -43,11 +43,16 @@ from lastiterate.saved_model.file_writing import (
     written,
 )
 from lastiterate.saved_model.model_file import FORMAT, MODELS, SavedModel
-from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.file_encoding import EncodedTable, encode_file
-from lastiterate.tables.schema_file import schema_in
-from lastiterate.tables.table_files import open_table
-from lastiterate.tables.target import LabelTarget, Target, check_is_column
+from lastiterate.tables.encoder import (
+    EncodedTable,
+    Encoder,
+    LabelTarget,
+    Target,
+    check_is_column,
+    encode_file,
+    schema_in,
+)
+from lastiterate.tables.files import open_table
 
 if TYPE_CHECKING:
     from lastiterate.cli.model_score import TestOptions

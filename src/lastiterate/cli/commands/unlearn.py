@@ -31,8 +31,8 @@ from lastiterate.saved_model.file_writing import (
     written,
 )
 from lastiterate.saved_model.model_file import SavedModel, read_model
-from lastiterate.tables.file_encoding import encode_file
-from lastiterate.tables.table_files import open_table
+from lastiterate.tables.encoder import encode_file
+from lastiterate.tables.files import open_table
 
 
 def register(app: typer.Typer) -> None:

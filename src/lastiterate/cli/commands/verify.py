@@ -13,7 +13,7 @@ from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersion
 from lastiterate.saved_model.file_writing import CERTIFICATE
 from lastiterate.saved_model.model_file import AlteredModel, SavedModel
-from lastiterate.tables.json_file import read_object
+from lastiterate.tables.files import read_object
 
 if TYPE_CHECKING:
     from lastiterate.certificate.unlearning_history import UnlearningHistory

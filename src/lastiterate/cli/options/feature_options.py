@@ -16,8 +16,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.features.feature_map import FeatureMap
 from lastiterate.features.known_maps import map_from_text
 from lastiterate.saved_model.pipeline_steps import FeatureStep, as_record
-from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.file_encoding import EncodedTable, InMemory
+from lastiterate.tables.encoder import EncodedTable, Encoder, InMemory
 
 
 def map_of_option(features: str | None, encoder: Encoder) -> FeatureMap | None:

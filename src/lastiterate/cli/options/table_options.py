@@ -9,8 +9,7 @@ import typer
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.column_rules import Categorical, Numeric, range_of, rule_of
-from lastiterate.tables.schema_file import schema_in
-from lastiterate.tables.target import LabelTarget, NumberTarget, Target
+from lastiterate.tables.encoder import LabelTarget, NumberTarget, Target, schema_in
 
 Data = Annotated[
     Path,
