@@ -9,8 +9,7 @@ from sklearn.base import clone
 from lastiterate._progress import listen
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.features import Scattering2D
-from lastiterate.features.scattering_map import ScatteringMap
-from lastiterate.features.scattering_transform import scatter
+from lastiterate.features.scattering_map import ScatteringMap, scatter
 from tests.reference import scattering as literal
 
 RANDOM = np.random.default_rng(0)

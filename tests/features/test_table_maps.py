@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import lastiterate.features as package
 from lastiterate.errors import InvalidParameter
 from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures
-from lastiterate.features.table_maps import cells_and_signs
+from lastiterate.features.maps import cells_and_signs
 from tests.estimator_docstrings import lacks
 
 RANDOM = np.random.default_rng(1)

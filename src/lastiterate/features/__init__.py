@@ -4,16 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lastiterate.features.public_bins import PublicBins as PublicBins
-    from lastiterate.features.quadratic_sketch import QuadraticSketch as QuadraticSketch
-    from lastiterate.features.random_fourier import RandomFourierFeatures as RandomFourierFeatures
-    from lastiterate.features.scattering import Scattering2D as Scattering2D
+    from lastiterate.features.transformers import PublicBins as PublicBins
+    from lastiterate.features.transformers import QuadraticSketch as QuadraticSketch
+    from lastiterate.features.transformers import RandomFourierFeatures as RandomFourierFeatures
+    from lastiterate.features.transformers import Scattering2D as Scattering2D
 
 _MODULE_OF = {
-    "PublicBins": "public_bins",
-    "QuadraticSketch": "quadratic_sketch",
-    "RandomFourierFeatures": "random_fourier",
-    "Scattering2D": "scattering",
+    "PublicBins": "transformers",
+    "QuadraticSketch": "transformers",
+    "RandomFourierFeatures": "transformers",
+    "Scattering2D": "transformers",
 }
 
 __all__ = sorted(_MODULE_OF)

@@ -8,9 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from lastiterate.errors import InvalidParameter, LastIterateError
-from lastiterate.features.feature_map import FeatureMap
+from lastiterate.features.maps import BinsMap, FeatureMap, FourierMap, QuadraticMap
 from lastiterate.features.scattering_map import ScatteringMap
-from lastiterate.features.table_maps import BinsMap, FourierMap, QuadraticMap
 
 MAPS: dict[str, type[FeatureMap]] = {
     kind.kind: kind for kind in (ScatteringMap, FourierMap, QuadraticMap, BinsMap)

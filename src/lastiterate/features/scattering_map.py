@@ -25,17 +25,19 @@ the two contrasts that are orthogonal to it are not, and after normalisation all
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.features.feature_map import FeatureMap, Floats, share_of_norm, without_huge_entries
-from lastiterate.features.scattering_transform import channel_count, coarse_shape, scatter
+from lastiterate.features.maps import FeatureMap, Floats, share_of_norm, without_huge_entries
 
 _PIXELS = 1 << 15  # of all images of a block, so that intermediate results fit into a cache
 _OPPONENTS = (  # weights of red, green and blue, to be divided by their norm
@@ -169,3 +171,204 @@ def _opponents(images: Floats) -> Floats:
         ],
         axis=1,
     )
+
+
+# The two-dimensional scattering transform of images, orders 0 to 2, in single precision.
+
+
+def channel_count(scales: int, angles: int) -> int:
+    """The number of channels: 1, one for each wavelet, one for each pair of a finer and a coarser.
+
+    Examples
+    --------
+    >>> channel_count(scales=2, angles=8)
+    81
+    """
+    return 1 + scales * angles + angles**2 * (scales * (scales - 1) // 2)
+
+
+def coarse_shape(shape: tuple[int, int], scales: int) -> tuple[int, int]:
+    """The height and width of a channel, 2^scales times less than those of the image, rounded up.
+
+    Examples
+    --------
+    >>> coarse_shape((28, 30), scales=2)
+    (7, 8)
+    """
+    height, width = (-(-side // 2**scales) for side in shape)
+    return height, width
+
+
+def scatter(images: Floats, scales: int, angles: int) -> Floats:
+    """The channels of images of shape (count, height, width): the moduli of wavelets, smoothed.
+
+    The first channel is the smoothed image.  One for each wavelet follows, then one for each pair
+    of wavelets, the second applied to the modulus of the first.  Borders reflect the image.
+    """
+    border = 2**scales
+    coarse = coarse_shape((images.shape[1], images.shape[2]), scales)
+    padded = (border * (coarse[0] + 2), border * (coarse[1] + 2))
+    bank = filter_bank(padded, scales, angles)
+    rows, columns = (_reflected(images.shape[k + 1], padded[k], border) for k in (0, 1))
+    image = images[:, rows[:, np.newaxis], columns]
+    out = np.empty((len(images), channel_count(scales, angles), *coarse), dtype=np.float32)
+    out[:, 0] = _smooth(image, bank, 0)
+    spectrum = _spectrum(image)[:, np.newaxis]
+    begun = 1 + scales * angles
+    for scale in range(scales):
+        moduli = _moduli(spectrum, bank.first[scale], 2**scale)
+        out[:, 1 + scale * angles :][:, :angles] = _smooth(moduli, bank, scale)
+        spectra = _spectrum(moduli) if scale + 1 < scales else None
+        for coarser in range(scale + 1, scales):
+            assert spectra is not None
+            for angle in range(angles):
+                both = _moduli(
+                    spectra[:, angle, np.newaxis],
+                    bank.second[scale, coarser],
+                    2 ** (coarser - scale),
+                )
+                out[:, begun : begun + angles] = _smooth(both, bank, coarser)
+                begun += angles
+    return out
+
+
+def _reflected(side: int, padded: int, border: int) -> NDArray[np.intp]:
+    """The pixel that stands at each position of a padded line."""
+    return np.pad(np.arange(side), (border, padded - side - border), mode="reflect")
+
+
+def _spectrum(images: Floats) -> Floats:
+    """The Fourier transform, real and imaginary parts side by side."""
+    from scipy.fft import fft2  # which helps of commands need not wait for
+
+    found = fft2(images)
+    return np.asarray(found).view(np.float32)
+
+
+def _moduli(spectrum: Floats, filters: Floats, stride: int) -> Floats:
+    """The moduli of filtered images at every `stride`-th pixel; `filters` are per stride^2."""
+    from scipy.fft import ifft2
+
+    rows, columns = spectrum.shape[-2] // stride, spectrum.shape[-1] // stride
+    total: Floats | None = None
+    for i in range(stride):
+        for j in range(stride):
+            part = (..., slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns))
+            product = spectrum[part] * filters[part]
+            total = product if total is None else np.add(total, product, out=total)
+    assert total is not None
+    found = np.asarray(ifft2(total.view(np.complex64), overwrite_x=True))
+    parts = found.view(np.float32)
+    np.multiply(parts, parts, out=parts)
+    squares = parts[..., 0::2] + parts[..., 1::2]
+    return np.asarray(np.sqrt(squares, out=squares))
+
+
+def _smooth(images: Floats, bank: FilterBank, grid: int) -> Floats:
+    """Images on a grid, smoothed, at the pixels that are kept."""
+    down, across = bank.smoothing[grid]
+    *lead, rows, columns = images.shape
+    narrow = images.reshape(-1, columns) @ across
+    turned = narrow.reshape(-1, rows, across.shape[1]).swapaxes(1, 2).reshape(-1, rows)
+    found = (turned @ down).reshape(*lead, across.shape[1], down.shape[1])
+    return np.swapaxes(found, -1, -2)
+
+
+# Filters of the two-dimensional scattering transform, as arrays that are ready to multiply with.
+#
+# A Morlet wavelet of scale j and direction e is a plane wave of frequency :math:`\xi = \tfrac34 \pi
+# 2^{-j}` along e under a Gaussian of width :math:`\sigma = 0.8 \cdot 2^j` along e and :math:`\sigma
+# / s` across it, less as much of the Gaussian as makes its integral 0.  Its Fourier transform is
+# real,
+#
+# .. math:: \hat\psi(\omega) = g(\omega - \xi e) - \kappa g(\omega), \qquad
+#           g(\omega) = \exp\bigl(-\tfrac12 \sigma^2 (u^2 + v^2 / s^2)\bigr),
+#
+# where u and v are the parts of :math:`\omega` along and across e.  On a grid of pixels the sum
+# over all frequencies that the grid cannot tell apart takes its place.  The low pass is a Gaussian
+# of width :math:`0.8 \cdot 2^{J-1}`, so it smooths rows and columns one after the other.
+
+
+_WIDTH = 0.8  # of the Gaussian of the finest wavelet, in pixels
+_FREQUENCY = 0.75 * np.pi
+_ALIASES = range(-2, 3)  # multiples of 2 pi; what lies beyond is below 1e-20
+
+
+class FilterBank(NamedTuple):
+    """The filters of one shape of images, of `scales` scales and `angles` directions each.
+
+    Spectra have every number twice, once for the real and once for the imaginary part of what they
+    are multiplied with.  Those in `second[i, j]` are of scale j, on the grid of scale i.
+    """
+
+    first: tuple[Floats, ...]  # by scale
+    second: dict[tuple[int, int], Floats]
+    smoothing: tuple[tuple[Floats, Floats], ...]  # by grid: of columns, and of rows
+
+
+@lru_cache(maxsize=8)
+def filter_bank(shape: tuple[int, int], scales: int, angles: int) -> FilterBank:
+    """The filters for padded images of this shape, whose sides are multiples of 2^scales."""
+    spectra = [_wavelets(shape, scale, angles) for scale in range(scales)]
+    pairs = itertools.combinations(range(scales), 2)
+    return FilterBank(
+        tuple(_doubled(one / 4**scale) for scale, one in enumerate(spectra)),
+        {(i, j): _doubled(_folded(spectra[j], 2**i) / 4 ** (j - i)) for i, j in pairs},
+        tuple(
+            (_low_pass(shape[0], scales, grid), _low_pass(shape[1], scales, grid))
+            for grid in range(scales)
+        ),
+    )
+
+
+def _wavelets(shape: tuple[int, int], scale: int, angles: int) -> Array:
+    """The spectra of the wavelets of a scale, by direction."""
+    width, frequency = _WIDTH * 2**scale, _FREQUENCY / 2**scale
+    slant = min(1.0, 4.0 / angles)
+    down, across = (np.asarray(2.0 * np.pi * np.fft.fftfreq(side), float) for side in shape)
+    spectra = np.empty((angles, *shape))
+    for k, angle in enumerate(np.pi * np.arange(angles) / angles):
+        direction = np.array([np.cos(angle), np.sin(angle)])
+        wave, hull = (
+            _gaussians(down, across, direction, centre, width, slant) for centre in (frequency, 0.0)
+        )
+        spectra[k] = wave - wave[0, 0] / hull[0, 0] * hull
+    return spectra
+
+
+def _gaussians(
+    down: Array, across: Array, direction: Array, centre: float, width: float, slant: float
+) -> Array:
+    """The Gaussian around `centre` along the direction, summed over all aliases."""
+    total = np.zeros((down.size, across.size))
+    for i, j in itertools.product(_ALIASES, repeat=2):
+        one = down[:, np.newaxis] + 2.0 * np.pi * i
+        other = across[np.newaxis, :] + 2.0 * np.pi * j
+        along = one * direction[0] + other * direction[1] - centre
+        aside = other * direction[0] - one * direction[1]
+        total += np.exp(-0.5 * width**2 * (along**2 + (aside / slant) ** 2))
+    return total
+
+
+def _folded(spectra: Array, stride: int) -> Array:
+    """The spectra of the filters on every `stride`-th pixel, times stride^2."""
+    count, rows, columns = spectra.shape
+    split = spectra.reshape(count, stride, rows // stride, stride, columns // stride)
+    return np.asarray(split.sum(axis=(1, 3)))
+
+
+def _doubled(spectra: Array) -> Floats:
+    return np.repeat(spectra, 2, axis=-1).astype(np.float32)
+
+
+def _low_pass(side: int, scales: int, grid: int) -> Floats:
+    """A matrix that smooths a line of the grid and keeps every 2^scales-th pixel inside borders.
+
+    The border is 2^scales pixels wide on both sides.
+    """
+    coarse, stride = side // 2**grid, 2 ** (scales - grid)
+    width = _WIDTH * 2.0 ** (scales - 1 - grid)
+    kept = stride * np.arange(1, coarse // stride - 1)
+    away = np.arange(coarse)[:, np.newaxis] - kept
+    wrapped = sum(np.exp(-0.5 * ((away + coarse * k) / width) ** 2) for k in _ALIASES)
+    return np.asarray(wrapped / (np.sqrt(2.0 * np.pi) * width), dtype=np.float32)

@@ -9,16 +9,17 @@ import numpy as np
 from onnx import TensorProto
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.features.feature_map import FeatureMap, share_of_norm
 from lastiterate.features.known_maps import map_of
-from lastiterate.features.table_maps import (
+from lastiterate.features.maps import (
     LARGEST_ENTRY,
     LARGEST_SCALED_ENTRY,
     BinsMap,
+    FeatureMap,
     FourierMap,
     QuadraticMap,
     cells_and_signs,
     directions,
+    share_of_norm,
 )
 from lastiterate.onnx.graph import Graph
 from lastiterate.saved_model.pipeline_steps import FeatureStep, ScalerStep, Step

@@ -14,7 +14,7 @@ from lastiterate._files import with_an_end
 from lastiterate.certificate.verify import VerifiedCertificate, read, verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import map_of
-from lastiterate.features.known_transformers import transformer_of
+from lastiterate.features.transformers import transformer_of
 from lastiterate.linear_model.confidence import measured_attributes
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema

@@ -13,7 +13,7 @@ from lastiterate.certificate.chain import chain_tied_to_encoding
 from lastiterate.certificate.statements import model_digest
 from lastiterate.certificate.verify import read
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.features.fixed_features import FixedFeatures
+from lastiterate.features.transformers import FixedFeatures
 from lastiterate.linear_model import (
     PrivateHuberRegressor,
     PrivateLinearSVC,

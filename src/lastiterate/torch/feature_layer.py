@@ -39,7 +39,7 @@ class FeatureLayer(nn.Module):
     """
 
     def __init__(self, transformer: Any) -> None:
-        from lastiterate.features.fixed_features import FixedFeatures
+        from lastiterate.features.transformers import FixedFeatures
 
         super().__init__()
         if not isinstance(transformer, FixedFeatures):

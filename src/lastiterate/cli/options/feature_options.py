@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.features.feature_map import FeatureMap
 from lastiterate.features.known_maps import map_from_text
+from lastiterate.features.maps import FeatureMap
 from lastiterate.saved_model.pipeline_steps import FeatureStep, as_record
 from lastiterate.tables.encoder import EncodedTable, Encoder, InMemory
 
