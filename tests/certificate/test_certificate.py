@@ -8,8 +8,8 @@ import pytest
 
 from lastiterate import ExponentialAverage, account, verify
 from lastiterate.audit.certified_trainers import certified_trainer
+from lastiterate.certificate.fields import digest
 from lastiterate.certificate.issue import issue
-from lastiterate.certificate.statements import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.profile.rounded import Rounding

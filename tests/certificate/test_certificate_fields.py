@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 from lastiterate import verify
-from lastiterate.certificate import arithmetic_record
-from lastiterate.certificate.statements import digest
+from lastiterate.certificate import fields as arithmetic_record
+from lastiterate.certificate.fields import digest
 from lastiterate.certificate.verify import history_before_requests
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lastiterate import verify
+from lastiterate.certificate.fields import digest
 from lastiterate.certificate.signature import Signer
-from lastiterate.certificate.statements import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.progress import Progress
 
 import lastiterate as li
-from lastiterate.certificate.statements import digest
+from lastiterate.certificate.fields import digest
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivacyWarning, PrivateLogisticRegression

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from lastiterate.certificate.statements import digest as digest_of
+from lastiterate.certificate.fields import digest as digest_of
 from lastiterate.cli import main
 from tests.cli import malformed
 

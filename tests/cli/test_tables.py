@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from lastiterate.certificate.statements import digest as certificate_digest
+from lastiterate.certificate.fields import digest as certificate_digest
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateLogisticRegression

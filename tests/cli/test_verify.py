@@ -13,7 +13,7 @@ import pytest
 import lastiterate as li
 from lastiterate import _files
 from lastiterate._html import PAGE_START
-from lastiterate.certificate import statements
+from lastiterate.certificate import fields as statements
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main

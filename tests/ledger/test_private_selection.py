@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 
 import lastiterate as li
-from lastiterate.certificate import statements
+from lastiterate.certificate import fields as statements
 from lastiterate.errors import BudgetExceeded, InvalidCertificate, InvalidParameter
 from lastiterate.linear_model import (
     PrivateLogisticRegression,

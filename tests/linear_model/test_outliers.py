@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, OneHotEncoder, StandardScaler
 
 from lastiterate import account, verify
-from lastiterate.certificate.statements import digest
+from lastiterate.certificate.fields import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model import (
     OutlierWarning,

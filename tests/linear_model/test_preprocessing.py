@@ -26,7 +26,7 @@ from sklearn.preprocessing import (
 from sklearn.random_projection import GaussianRandomProjection
 
 import lastiterate as li
-from lastiterate.certificate import statements
+from lastiterate.certificate import fields as statements
 from lastiterate.certificate.issue import with_digest
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType, PrivacyWarning

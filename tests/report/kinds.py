@@ -13,8 +13,8 @@ from sklearn.preprocessing import StandardScaler
 
 import lastiterate as li
 from lastiterate.accounting import PrivacyReport
+from lastiterate.certificate.fields import CLUSTER
 from lastiterate.certificate.issue import issue
-from lastiterate.certificate.statements import CLUSTER
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore, PrivateSelection

@@ -14,8 +14,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 import lastiterate as li
+from lastiterate.certificate.fields import encoding_digest
 from lastiterate.certificate.issue import with_digest
-from lastiterate.certificate.statements import encoding_digest
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter, PrivacyWarning
 from lastiterate.linear_model import (

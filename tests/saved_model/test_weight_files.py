@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.certificate.statements import digest as certificate_digest
+from lastiterate.certificate.fields import digest as certificate_digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter, LastIterateError
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.saved_model.model_file import AlteredModel, digest

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from lastiterate import account, verify
-from lastiterate.certificate.statements import digest
+from lastiterate.certificate.fields import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 from lastiterate.other_releases import KINDS, MEAN, Release

@@ -5,17 +5,22 @@ An unknown field is refused: a reader would take it for verified.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from lastiterate import _check
+from lastiterate.bounds import conditions
+from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.certificate import statements
-from lastiterate.certificate.arithmetic_record import FIELDS, NAME
 from lastiterate.errors import InvalidParameter
-from lastiterate.features.known_maps import FEATURE_MAPS, UnknownScale, map_of
+from lastiterate.features.known_maps import FEATURE_MAPS, UnknownScale, encoded_maps, map_of
 from lastiterate.other_releases import (
     ACCURACY,
     ERRORS,
@@ -27,13 +32,146 @@ from lastiterate.other_releases import (
     PUBLISHED,
     RATES,
     UNDECLARED,
+    Release,
     noise_of_counts,
 )
+from lastiterate.profile.rounded import Rounding
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.arithmetic import Arithmetic, arithmetic
 from lastiterate.train.centring import MEAN_BOUND, MEAN_DIGEST
 from lastiterate.train.data_digest import is_digest
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
-from lastiterate.train.objectives import from_record
+from lastiterate.train.objectives import Objective, from_record
+from lastiterate.train.step_error import Problem
+
+# The record of the arithmetic of a training in its certificate, and its consequences.
+
+
+NAME = "arithmetic"
+CHARGED = (
+    "charged: iterates lie on a grid, noise is an exactly rounded Gaussian, and the error of every "
+    "product is bounded; a computational guarantee, since the noise comes from a cipher"
+)
+CHARGED_WITH_SEED = (
+    "charged as for secret noise; of noise from a seed nothing is claimed to whoever knows it"
+)
+NOT_CHARGED = (
+    "not charged: the guarantee is that of exact arithmetic, and the rounding of matrix products "
+    "is no part of it"
+)
+ASSUMES = [
+    "IEEE 754 binary64, rounded to nearest, with subnormal numbers",
+    "a matrix product sums products, in any order",
+    "exponentials and logarithms are right to 2^-44",
+    "AES-256 in counter mode cannot be told from random words",
+]
+NOT_COVERED = "timing, memory, faults, and whoever reads the process"
+# Only of sparse rows around a centre is the centre subtracted from outputs, which rounds more.
+TOGETHER, APART = "dense, or not centred", "sparse, and centred"
+FIELDS = (
+    "rounding",
+    "products",
+    "rows",
+    "offset",
+    "grid bits",
+    "reach",
+    "mu",
+    "failure",
+    "assumes",
+    "not covered",
+)
+_SLACK = 1e-9  # relative; other machines may round the same constants otherwise
+
+
+def arithmetic_record(
+    found: Arithmetic | None,
+    problem: Problem,
+    *,
+    precision: str,
+    seeded: bool,
+) -> dict[str, Any]:
+    """The record of an arithmetic that is charged, or of one that is not if none was found."""
+    if found is None:
+        return {"rounding": NOT_CHARGED, "products": precision}
+    return {
+        "rounding": CHARGED_WITH_SEED if seeded else CHARGED,
+        "products": precision,
+        "rows": APART if problem.apart else TOGETHER,
+        "offset": problem.offset,
+        "grid bits": found.bits,
+        "reach": found.reach,
+        "mu": found.mu,
+        "failure": found.failure,
+        "assumes": ASSUMES,
+        "not covered": NOT_COVERED,
+    }
+
+
+def is_charged(record: Mapping[str, Any]) -> bool:
+    """Whether a certificate's guarantee includes rounding."""
+    return bool(record[NAME]["rounding"] != NOT_CHARGED)
+
+
+def stated_problem(
+    record: Mapping[str, Any], objective: Objective, releases: Sequence[Release]
+) -> Problem | None:
+    """The public quantities that the charge follows from; None where nothing is charged."""
+    if not is_charged(record):
+        return None
+    features, stated = record["features"], record[NAME]
+    return Problem(
+        objective,
+        _check.count("features.width", features["width"], at_least=1),
+        _check.number("features.bound", features["bound"], above=0.0),
+        _check.number("features.intercept", features["intercept"], at_least=0.0),
+        _check.number("arithmetic.offset", stated["offset"], at_least=0.0),
+        apart=_check.choice("arithmetic.rows", stated["rows"], among=(TOGETHER, APART)) == APART
+        and any(one.kind == MEAN for one in releases),
+    )
+
+
+def wrong_arithmetic(
+    record: Mapping[str, Any],
+    problem: Problem | None,
+    runs: Sequence[TrainingRun],
+    releases: Sequence[Release],
+    *,
+    seeded: bool,
+) -> tuple[Rounding | None, list[str]]:
+    """The rounding that runs and public quantities imply, and why what is stated is not that."""
+    stated = record[NAME]
+    if problem is None:
+        known = set(stated) == {"rounding", "products"}
+        known = known and stated["products"] in ("float32", "float64")
+        wrong = [] if known else ["its arithmetic precision is unsupported"]
+        if any(run.loss.outputs is not None for run in runs):
+            # Shifts before a participation are proved for exact steps alone.
+            wrong.append("its run states loss.outputs, but its rounding is not charged")
+        return None, wrong
+    try:
+        found = arithmetic(runs, problem, releases)
+    except InvalidParameter as error:
+        return Rounding(math.inf, 1.0), [f"its {error}".removesuffix(".")]
+    derived = arithmetic_record(
+        found,
+        problem,
+        precision="float64",
+        seeded=seeded,
+    )
+    wrong = [
+        f"its arithmetic's {name} is not {must!r}"
+        for name, must in derived.items()
+        if name not in stated or not _same(stated[name], must)
+    ]
+    return found.rounding, wrong
+
+
+def _same(stated: Any, derived: Any) -> bool:
+    if isinstance(derived, float):
+        number = isinstance(stated, (int, float)) and not isinstance(stated, bool)
+        return number and math.isclose(stated, derived, rel_tol=_SLACK)
+    return bool(stated == derived) and type(stated) is type(derived)
+
 
 Names = Mapping[str, Any]  # a field by its name, to the names inside it; None where it is a value
 
@@ -94,14 +232,14 @@ def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     """Reasons why statements and fields other than epsilon do not follow from the run."""
     guarantee = record["guarantee"]
     bound = RECORDS[guarantee["bound"]]
-    hypotheses = statements.stated_hypotheses(guarantee["bound"], run)
+    hypotheses = stated_hypotheses(guarantee["bound"], run)
     derived = {
-        "format": (record["format"], statements.FORMAT),
+        "format": (record["format"], FORMAT),
         "certainty": (guarantee["certainty"], bound.certainty.value),
         "source": (guarantee["source"], str(bound.source)),
         "hypotheses": (record["hypotheses"], hypotheses),
-        "treatment of longer rows": (record["features"]["longer rows"], statements.LONGER_ROWS),
-        "list of what is public": (record["public"], statements.PUBLIC),
+        "treatment of longer rows": (record["features"]["longer rows"], LONGER_ROWS),
+        "list of what is public": (record["public"], PUBLIC),
     }
     reasons = [
         f"its {what} is not {must!r}" for what, (is_, must) in derived.items() if is_ != must
@@ -109,14 +247,14 @@ def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     reasons += _wrong_fields(record)
     if record["randomness"] not in (SECURE, REPRODUCIBLE):
         reasons.append("its source of randomness is unknown")
-    if record["encoding"] != statements.NO_ENCODING and not is_sha256(record["encoding"]):
+    if record["encoding"] != NO_ENCODING and not is_sha256(record["encoding"]):
         reasons.append("what its model's numbers stand for is unknown")
-    if record["labels"] not in statements.LABELS:
+    if record["labels"] not in LABELS:
         reasons.append("where its label set is from is unknown")
-    if record.get("trusted", statements.CLUSTER) != statements.CLUSTER:
+    if record.get("trusted", CLUSTER) != CLUSTER:
         reasons.append("whom its training trusted is unknown")
-    stated = record.get(statements.PREPROCESSING)
-    if stated is not None and not statements.is_preprocessing(stated):
+    stated = record.get(PREPROCESSING)
+    if stated is not None and not is_preprocessing(stated):
         reasons.append("which of its steps were fitted on the same examples is unknown")
     try:
         if FEATURE_MAPS in record and not _are_maps(record):
@@ -254,3 +392,129 @@ _IS_PUBLISHED: Mapping[str, Callable[[Any], bool]] = {
     RATES: _are_numbers,
     INTERVALS: is_sha256,
 }
+
+
+# Statements common to all certificates: how hypotheses are enforced, and what is public.
+
+
+FORMAT = 8  # of 7 there were several; docs/upgrading.md
+LONGER_ROWS = "scaled down to the bound"
+PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
+LABELS_DECLARED = "declared: an example with another label has gradient 0"
+LABELS_INFERRED = (
+    "inferred: the labels that occur are published, and a label that one example alone has tells "
+    "of it, which the guarantee does not include"
+)
+NO_LABELS = "none: targets are numbers"
+NO_ENCODING = "none: rows were given as numbers, without names"
+CLUSTER = (
+    "cluster: its workers and scheduler saw rows and iterates; the guarantee is of what left it"
+)
+PREPROCESSING = "preprocessing"
+_FITTED, _DECLARED_PUBLIC = "fitted", "declared public"
+_NOT_INCLUDED = (
+    "what fitted steps learnt from the same examples is published with the model, and the "
+    "guarantee does not include it"
+)
+
+
+def caveats(labels: str, trusted: str | None) -> tuple[str, ...]:
+    """Sentences on what the guarantee leaves out: labels that occur, and who saw the rows."""
+    left_out = [f"Labels {LABELS_INFERRED}."] if labels == LABELS_INFERRED else []
+    return (*left_out, *([] if trusted is None else [f"Trusted {trusted}."]))
+
+
+LABELS = (LABELS_DECLARED, LABELS_INFERRED, NO_LABELS)
+_ENFORCED: dict[Hypothesis, str] = {
+    conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
+    " step counts only",
+    conditions.SECRET_ORDER: "drawn from the generator under randomness, used once and discarded",
+    conditions.CONVEX: "the residuals are clipped so that they are the gradient of a convex loss",
+    conditions.SMOOTH: "from the bound on features, to which longer rows are scaled down,"
+    " and the clip",
+    conditions.SHORT_STEPS: "the step size is a constant of the run,"
+    " checked against the smoothness",
+    conditions.NO_ACTIVE_CLIP: "no norm clipping: the clipped loss is the one described",
+}
+
+
+def preprocessing(fitted: Sequence[str], declared_public: Sequence[str]) -> dict[str, Any]:
+    """The certificate's record of preprocessing: fitted steps, and steps declared public."""
+    return {
+        _FITTED: list(fitted),
+        _DECLARED_PUBLIC: list(declared_public),
+        "not included": _NOT_INCLUDED,
+    }
+
+
+def fitted_steps(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps that learnt from the same examples before the training."""
+    return tuple(record.get(PREPROCESSING, {}).get(_FITTED, ()))
+
+
+def steps_declared_public(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps of which it is only stated that they did not."""
+    return tuple(record.get(PREPROCESSING, {}).get(_DECLARED_PUBLIC, ()))
+
+
+def is_preprocessing(stated: Any) -> bool:
+    """Whether it says whose rows steps were fitted on, of one step at least."""
+    record = {PREPROCESSING: stated}
+    names = (*fitted_steps(record), *steps_declared_public(record))
+    parts = fitted_steps(record), steps_declared_public(record)
+    return (
+        bool(names)
+        and all(isinstance(name, str) and name for name in names)
+        and stated == preprocessing(*parts)
+    )
+
+
+def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
+    """Hypotheses of the bound with this id on the run, each with how it is enforced, if it is."""
+    needed = [
+        {"needs": each.needs, "enforced": _ENFORCED.get(each, "by the description of the run")}
+        for each in RECORDS[bound].all_needs(run)
+    ]
+    if run.examples_per_person > 1:
+        most = f"no person with more than {run.examples_per_person} of the examples"
+        needed.append({"needs": most, "enforced": _NOT_ENFORCED})
+    return needed
+
+
+_NOT_ENFORCED = "not at all: stated by whoever trained"
+UNSIGNED_PARTS = ("digest", "signature", "earlier")  # about all others; and those followed
+
+
+def plain_text(record: Mapping[str, Any]) -> str:
+    """Canonical JSON text of a record: equal content gives equal text."""
+    return json.dumps(record, sort_keys=True, separators=(",", ":"))
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of a record without `UNSIGNED_PARTS`; whoever forges a certificate can forge it."""
+    stated = {name: value for name, value in record.items() if name not in UNSIGNED_PARTS}
+    return hashlib.sha256(plain_text(stated).encode()).hexdigest()
+
+
+def training_digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of a training's record, independent of how its model is to be used."""
+    same = {name: value for name, value in record.items() if name != FEATURE_MAPS}
+    return digest({**same, "encoding": NO_ENCODING})
+
+
+def used_as(record: Mapping[str, Any], encoding: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a training with the model's encoding and fixed maps of rows."""
+    maps = encoded_maps(encoding)
+    named = {FEATURE_MAPS: maps} if maps else {}
+    return {**record, "encoding": encoding_digest(encoding), **named}
+
+
+def model_digest(parameters: Any) -> str:
+    """SHA-256 that ties a certificate to the published parameters."""
+    array = np.ascontiguousarray(parameters, dtype="<f8")
+    return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
+
+
+def encoding_digest(encoding: Mapping[str, Any]) -> str:
+    """SHA-256 that ties a certificate to the names, ranges and values by which a model is used."""
+    return hashlib.sha256(plain_text(encoding).encode()).hexdigest()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lastiterate.certificate.statements import UNSIGNED_PARTS, plain_text
+from lastiterate.certificate.fields import UNSIGNED_PARTS, plain_text
 from lastiterate.errors import InvalidParameter, MissingExtra
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._progress import throughout
 from lastiterate.accounting import PrivacyReport
-from lastiterate.certificate.statements import CLUSTER
+from lastiterate.certificate.fields import CLUSTER
 from lastiterate.dask.blocks import Blocks, blocks_of, is_collection, lazy_predictions, target_array
 from lastiterate.dask.cluster_security import checked_client, workers_of
 from lastiterate.dask.cluster_shards import ClusterShards, shard_blocks

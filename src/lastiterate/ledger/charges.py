@@ -28,7 +28,7 @@ from typing import Any
 from lastiterate import _check
 from lastiterate._numerics.rounding import at_least
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.certificate.selection import selected
+from lastiterate.certificate.verify import selected
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import events
 from lastiterate.ledger.costs import Cost, cost_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import lastiterate
 from lastiterate import _check
-from lastiterate.certificate.statements import training_digest
+from lastiterate.certificate.fields import training_digest
 from lastiterate.certificate.verify import READ_ERRORS, refuse_other_version, verified_certificate
 from lastiterate.errors import (
     InvalidLedger,

@@ -9,12 +9,10 @@ from typing import Any
 
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport
-from lastiterate.certificate.arithmetic_record import NAME as ARITHMETIC
-from lastiterate.certificate.arithmetic_record import is_charged
-from lastiterate.certificate.chain import UNLEARNING
-from lastiterate.certificate.selection import candidate_roundings
-from lastiterate.certificate.statements import training_digest
-from lastiterate.certificate.verify import read, verified_certificate
+from lastiterate.certificate.fields import NAME as ARITHMETIC
+from lastiterate.certificate.fields import is_charged, training_digest
+from lastiterate.certificate.unlearning import UNLEARNING
+from lastiterate.certificate.verify import candidate_roundings, read, verified_certificate
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.ledger import charges, events
 from lastiterate.ledger.charges import Charge

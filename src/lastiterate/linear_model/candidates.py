@@ -16,7 +16,7 @@ from lastiterate import _check
 from lastiterate._numerics.search import least_true
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import features_record
-from lastiterate.certificate.selection import candidate_record, selected
+from lastiterate.certificate.verify import candidate_record, selected
 from lastiterate.errors import InvalidParameter, InvalidType, NumericalFailure, warn
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult

@@ -16,7 +16,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
 from lastiterate._numerics.rounding import Array
-from lastiterate.certificate.statements import LABELS_DECLARED, LABELS_INFERRED
+from lastiterate.certificate.fields import LABELS_DECLARED, LABELS_INFERRED
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning, warn
 from lastiterate.tables import cells
 from lastiterate.tables.cells import BadCells, any_numbers_of, array_of, keys_of, numbers_of, single

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport, account
+from lastiterate.certificate.fields import NO_LABELS, caveats
 from lastiterate.certificate.issue import issue
-from lastiterate.certificate.statements import NO_LABELS, caveats
 from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.linear_model.preprocessing import Preprocessing
 from lastiterate.linear_model.published_statistics import PublishedStatistics

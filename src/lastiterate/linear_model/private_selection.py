@@ -17,13 +17,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.accounting import PrivacyReport
-from lastiterate.certificate.selection import (
+from lastiterate.certificate.verify import (
     PRIVATE_SCORE,
     PUBLIC_SCORE,
     as_selected,
+    refuse_unverifiable,
     selection_record,
 )
-from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.ledger.reservations import kept, one_ledger, reserve_selection
 from lastiterate.linear_model.candidates import Trial, best_of, calibrated_candidates, grid_settings
 from lastiterate.linear_model.fit_inputs import certificate_of

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
-from lastiterate.certificate import statements
-from lastiterate.certificate.chain import Link, broken_links, chain_of
+from lastiterate.certificate import fields as statements
 from lastiterate.certificate.issue import features_record
-from lastiterate.certificate.unlearning_history import UnlearningHistory
+from lastiterate.certificate.unlearning import Link, UnlearningHistory, broken_links, chain_of
 from lastiterate.certificate.verify import history_before_requests, read
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.other_releases import INTERVALS, RATES

@@ -11,8 +11,8 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate.accounting import account
-from lastiterate.certificate import statements
-from lastiterate.certificate.chain import EARLIER, issue_request
+from lastiterate.certificate import fields as statements
+from lastiterate.certificate.unlearning import EARLIER, issue_request
 from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.errors import InvalidParameter, PrivacyWarning, warn
 from lastiterate.ledger.reservations import ledgers_of, one_ledger, reserve_training

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from lastiterate.certificate.chain import chain_tied_to_encoding
-from lastiterate.certificate.statements import model_digest
+from lastiterate.certificate.fields import model_digest
+from lastiterate.certificate.unlearning import chain_tied_to_encoding
 from lastiterate.certificate.verify import read
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.features.transformers import FixedFeatures

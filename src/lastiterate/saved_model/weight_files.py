@@ -24,7 +24,7 @@ from lastiterate import _check
 from lastiterate._files import IsOurs, is_record, is_sealed, was_sealed, with_an_end
 from lastiterate._html import is_page
 from lastiterate.certificate.fields import NAMES as FIELDS
-from lastiterate.certificate.statements import encoding_digest, model_digest, plain_text
+from lastiterate.certificate.fields import encoding_digest, model_digest, plain_text
 from lastiterate.certificate.verify import READ_ERRORS, read
 from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersion
 from lastiterate.ledger.journal_lines import is_journal

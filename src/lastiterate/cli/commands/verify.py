@@ -16,7 +16,7 @@ from lastiterate.saved_model.model_file import AlteredModel, SavedModel
 from lastiterate.tables.files import read_object
 
 if TYPE_CHECKING:
-    from lastiterate.certificate.unlearning_history import UnlearningHistory
+    from lastiterate.certificate.unlearning import UnlearningHistory
     from lastiterate.certificate.verify import VerifiedCertificate
 
 UNCHECKED_WEIGHTS = 4  # an exit code
@@ -197,8 +197,7 @@ def _other_checks(
     described: Mapping[str, Any], weights: Sequence[Path], signed_by: Path | None
 ) -> Iterator[str]:
     """Lines on other checks: rounding, the model, the signature, the preprocessing, the labels."""
-    from lastiterate.certificate.arithmetic_record import is_charged
-    from lastiterate.certificate.fields import noisy_counts
+    from lastiterate.certificate.fields import is_charged, noisy_counts
 
     if not is_charged(described):
         yield "not included: rounding errors; the guarantee is of exact arithmetic"
