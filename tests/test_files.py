@@ -14,7 +14,7 @@ from lastiterate.audit import trials
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.features import QuadraticSketch
-from lastiterate.ledger.witness import Witness
+from lastiterate.ledger.journal import Witness
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.report import html
 from lastiterate.saved_model.file_writing import OURS

@@ -23,7 +23,7 @@ from lastiterate.errors import (
     OtherVersion,
     OtherVersionCertificate,
 )
-from lastiterate.ledger.journal_lines import hash_of
+from lastiterate.ledger.journal import hash_of
 from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateSchema,

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 
+from lastiterate import dp_accounting as events
 from lastiterate.errors import InvalidParameter
-from lastiterate.ledger import charges, events
+from lastiterate.ledger import charges
+from lastiterate.ledger.charges import Unit
 from lastiterate.ledger.costs import composed, cost_of, understated
-from lastiterate.ledger.unit import Unit
 from lastiterate.profile import GaussianProfile, PureProfile
 from lastiterate.profile.delta_table import Curve, tabulated
 from lastiterate.profile.gaussian import SubsampledGaussian

@@ -10,8 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InvalidLedger
-from lastiterate.ledger.journal import Journal
-from lastiterate.ledger.journal_lines import BEFORE_ALL
+from lastiterate.ledger.journal import BEFORE_ALL, Journal
 
 
 @pytest.fixture

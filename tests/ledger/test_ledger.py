@@ -11,7 +11,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import BudgetExceeded, InvalidLedger, InvalidParameter
-from lastiterate.ledger import charges, journal_lines
+from lastiterate.ledger import charges
+from lastiterate.ledger import journal as journal_lines
 from lastiterate.ledger.ledger import Ledger
 from lastiterate.other_releases import Release
 from lastiterate.profile.rounded import Rounding

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import BudgetExceeded
-from lastiterate.ledger import charges, journal, journal_lines
-from lastiterate.ledger.costs import composed
+from lastiterate.ledger import charges, journal
+from lastiterate.ledger import journal as journal_lines
+from lastiterate.ledger.charges import Unit, release_charge
+from lastiterate.ledger.costs import RunningCosts, composed
 from lastiterate.ledger.entries import LedgerState
 from lastiterate.ledger.ledger import Ledger
-from lastiterate.ledger.release_charges import release_charge
-from lastiterate.ledger.running_costs import RunningCosts
-from lastiterate.ledger.unit import Unit
 
 UNIT = Unit("replace")
 

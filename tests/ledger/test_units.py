@@ -11,8 +11,8 @@ import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter, OtherVersion
 from lastiterate.ledger import charges
+from lastiterate.ledger.charges import Unit
 from lastiterate.ledger.costs import composed
-from lastiterate.ledger.unit import Unit
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore
 from lastiterate.other_releases import Release
 from lastiterate.profile import GaussianProfile

@@ -7,8 +7,8 @@ import pytest
 
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter
+from lastiterate.ledger.journal import Head, Witness
 from lastiterate.ledger.ledger import Ledger
-from lastiterate.ledger.witness import Head, Witness
 
 COST = (0.01, 0.0)
 

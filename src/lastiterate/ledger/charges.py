@@ -21,20 +21,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import at_least
+from lastiterate import dp_accounting as events
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.certificate.verify import selected
-from lastiterate.errors import InvalidParameter
-from lastiterate.ledger import events
+from lastiterate.certificate.fields import NAME as ARITHMETIC
+from lastiterate.certificate.fields import is_charged, training_digest
+from lastiterate.certificate.unlearning import UNLEARNING
+from lastiterate.certificate.verify import candidate_roundings, read, selected, verified_certificate
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.ledger.costs import Cost, cost_of
-from lastiterate.ledger.unit import ADJACENCIES, PER_PERSON, Unit, covered_by
 from lastiterate.other_releases import KINDS as STATISTICS
-from lastiterate.other_releases import Release
+from lastiterate.other_releases import Release, without_published
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.profile.dp_accounting import event_distribution
 from lastiterate.profile.gaussian import GaussianProfile
@@ -46,6 +49,66 @@ from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.arithmetic import release_rounding
+
+# The unit of privacy of a ledger: what changes between two data sets that it keeps apart.
+#
+# A ledger has one unit, and every charge is counted in it.  A promise for j examples of a person is
+# turned into one for k > j by the group property; charges of events and statistics are of sums,
+# which k examples move k times as far.  A charge for more examples than the ledger counts is
+# refused: its release was made to protect persons, and a total of single examples would not.
+
+
+ADJACENCIES = ("replace", "zero-out")
+PER_PERSON = "examples_per_person"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A kind of change, and of how many examples at once."""
+
+    adjacency: str = "replace"
+    examples_per_person: int = 1
+
+    def __post_init__(self) -> None:
+        _check.choice("adjacency", self.adjacency, among=ADJACENCIES)
+        _check.count(PER_PERSON, self.examples_per_person, at_least=1)
+
+    def __str__(self) -> str:
+        replaced = self.adjacency == "replace"
+        if self.examples_per_person == 1:
+            return f"one example {'replaced' if replaced else 'left out'}"
+        changed = "replaced" if replaced else "left out"
+        return f"all examples of one person, at most {self.examples_per_person:,}, {changed}"
+
+    def groups_of(self, covered: int) -> int:
+        """The number of groups of this many examples that the examples of a person fall into."""
+        self.check(covered)
+        return -(-self.examples_per_person // covered)
+
+    def check(self, covered: int) -> None:
+        """Refuse a promise for more examples of a person than the ledger counts."""
+        if covered > self.examples_per_person:
+            must_be = (
+                f"at most {self.examples_per_person:,}, as the ledger's: its total would be of "
+                f"fewer examples than a person has; open a ledger with {PER_PERSON}={covered}, and "
+                "add there what was charged here"
+            )
+            raise InvalidParameter(PER_PERSON, covered, must_be=must_be)
+
+
+def covered_by(charge: Mapping[str, Any]) -> int:
+    """How many examples of one person a charge is for."""
+    if charge["kind"] == "training":
+        return _of_run(charge["run"])
+    if charge["kind"] == "selection":
+        return max(_of_run(one["run"]) for one in charge["candidates"])
+    return _check.count(PER_PERSON, charge[PER_PERSON], at_least=1)
+
+
+def _of_run(run: Mapping[str, Any]) -> int:
+    return _check.count(PER_PERSON, run.get(PER_PERSON, 1), at_least=1)
+
 
 Charge = Mapping[str, Any]
 ROUNDING = "rounding"
@@ -293,3 +356,130 @@ KINDS: dict[str, Callable[[Charge, Unit], list[Cost]]] = {
     "event": _event_costs,
     "stated": _stated_costs,
 }
+
+
+# Conversion of releases, in the forms that users have them in, to charges of a ledger.
+
+
+# The most that a published statistic may have; its rounding grows with both.
+_MOST_EXAMPLES, _MOST_FEATURES = 2**32, 2**20
+_MUST_BE = (
+    "a certificate (text or file), a PrivacyReport, a PrivateScore or its release, a dp-accounting "
+    "event, or a pair (epsilon, delta)"
+)
+
+
+@dataclass(frozen=True)
+class ReleaseCharge:
+    """The charge of a release, and its certificate if it has one."""
+
+    charge: Charge
+    certificate: Mapping[str, Any] | None = None
+    seeded: bool = False
+
+    @property
+    def digest(self) -> str | None:
+        """Digest that tells this release from all others; None without a certificate."""
+        return None if self.certificate is None else training_digest(self.certificate)
+
+
+def release_charge(
+    release: Any, *, adjacency: str, examples_per_person: int | None = None
+) -> ReleaseCharge:
+    """A release as a charge; certificates are derived again.
+
+    `adjacency` and `examples_per_person` are what is said of a release that does not say them.
+    """
+    found = _release_charge(
+        release, adjacency, 1 if examples_per_person is None else examples_per_person
+    )
+    own = covered_by(found.charge)
+    if examples_per_person is not None and own != examples_per_person:
+        must_be = f"{own}, as the release has it, or left out"
+        raise InvalidParameter(PER_PERSON, examples_per_person, must_be=must_be)
+    return found
+
+
+def _release_charge(release: Any, adjacency: str, covered: int) -> ReleaseCharge:
+    if isinstance(release, (str, Path)):
+        record = read(release)
+        if UNLEARNING in record:
+            must_be = (
+                "of a training: unlearn(.., ledger=..) charges the steps of a request before they "
+                "are taken; charged alone, this one would leave out the models that it follows"
+            )
+            raise InvalidParameter("release", must_be=must_be, found="a request to be forgotten")
+        found = verified_certificate(release)
+        return ReleaseCharge(charge_of(record), record, found.seeded)
+    if isinstance(release, PrivacyReport):
+        if release.selected:
+            must_be = (
+                "its certificate: a report of the best of several tries does not hold the others"
+            )
+            raise InvalidParameter("release", must_be=must_be, found="such a report")
+        if release.followed is not None:
+            must_be = "of a training: unlearn(.., ledger=..) charges what follows it"
+            raise InvalidParameter("release", must_be=must_be, found="a report of several models")
+        return ReleaseCharge(training(release), seeded=release.seeded)
+    inner = getattr(release, "release", release)
+    if isinstance(inner, Release):
+        covered = getattr(release, PER_PERSON, covered)  # a score knows
+        rounding = _rounding_alone(inner) if inner is release else release.privacy.rounding
+        charge = statistic(
+            inner, adjacency="replace", examples_per_person=covered, rounding=rounding
+        )
+        return ReleaseCharge(charge)
+    if isinstance(release, tuple) and len(release) == 2:
+        charge = stated(*release, adjacency=adjacency, examples_per_person=covered)
+        return ReleaseCharge(charge)
+    if type(release).__name__.endswith("DpEvent"):
+        return ReleaseCharge(event(events.as_record(release), examples_per_person=covered))
+    raise InvalidType("release", release, must_be=_MUST_BE)
+
+
+def _rounding_alone(release: Release) -> Rounding:
+    """The rounding of a statistic of which neither the examples nor the width are known."""
+    return release_rounding(release, _MOST_EXAMPLES, _MOST_FEATURES)
+
+
+def certificate_record(certificate: str) -> Mapping[str, Any]:
+    """The record of a certificate, with none of its content checked."""
+    return read(certificate)
+
+
+def charge_of(record: Mapping[str, Any]) -> Charge:
+    """The charge of what a certificate is about."""
+    if "selection" in record:
+        chosen = record["selection"]
+        tries = Tries(chosen["shape"], chosen["stop"])
+        return selection(tries, chosen["candidates"], candidate_roundings(record))
+    other_releases = [without_published(one) for one in record["other_releases"]]
+    charge = {"kind": "training", "run": record["run"], "other_releases": other_releases}
+    if not is_charged(record):
+        return charge
+    arithmetic = record[ARITHMETIC]
+    return charge | rounded(Rounding(arithmetic["mu"], arithmetic["failure"]))
+
+
+def is_charge_of(charge: Charge, record: Mapping[str, Any]) -> bool:
+    """Whether a charge is of what a certificate is about, with no less rounding."""
+    exact, roundings = _taken_apart(charge)
+    certified, least = _taken_apart(charge_of(record))
+    return exact == certified and all(map(_no_less, roundings, least))
+
+
+def _taken_apart(charge: Charge) -> tuple[Charge, list[Rounding | None]]:
+    """A charge of exact results, and the roundings of all of them."""
+    exact = {name: value for name, value in charge.items() if name != ROUNDING}
+    if "candidates" not in charge:
+        return exact, [rounding_of(charge)]
+    every = [_taken_apart(one) for one in charge["candidates"]]
+    return exact | {"candidates": [one for one, _ in every]}, [found for _, (found,) in every]
+
+
+def _no_less(stated: Rounding | None, least: Rounding | None) -> bool:
+    if stated is None or least is None:
+        return stated is least
+    return stated.mu >= down(least.mu, MILLIONS_OF_ROUNDINGS) and stated.failure >= down(
+        least.failure, MILLIONS_OF_ROUNDINGS
+    )

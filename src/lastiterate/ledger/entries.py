@@ -20,13 +20,9 @@ from lastiterate.errors import (
     OtherVersion,
     OtherVersionCertificate,
 )
-from lastiterate.ledger.charges import Charge, costs_of
-from lastiterate.ledger.costs import Cost, understated
-from lastiterate.ledger.journal import Journal
-from lastiterate.ledger.journal_lines import Entry
-from lastiterate.ledger.release_charges import is_charge_of
-from lastiterate.ledger.running_costs import RunningCosts
-from lastiterate.ledger.unit import ADJACENCIES, PER_PERSON, Unit
+from lastiterate.ledger.charges import ADJACENCIES, PER_PERSON, Charge, Unit, costs_of, is_charge_of
+from lastiterate.ledger.costs import Cost, RunningCosts, understated
+from lastiterate.ledger.journal import Entry, Journal
 
 OPENED, RESERVED, SETTLED, WITHDRAWN, ADDED = (
     "opened",

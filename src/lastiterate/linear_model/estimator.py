@@ -14,7 +14,7 @@ from lastiterate._html import card
 from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
-from lastiterate.ledger.reservations import kept, one_ledger, reserve_training
+from lastiterate.ledger.ledger import kept, one_ledger, reserve_training
 from lastiterate.linear_model.confidence import (
     IntervalsMixin,
     measured_attributes,

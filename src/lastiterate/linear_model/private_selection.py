@@ -24,7 +24,7 @@ from lastiterate.certificate.verify import (
     refuse_unverifiable,
     selection_record,
 )
-from lastiterate.ledger.reservations import kept, one_ledger, reserve_selection
+from lastiterate.ledger.ledger import kept, one_ledger, reserve_selection
 from lastiterate.linear_model.candidates import Trial, best_of, calibrated_candidates, grid_settings
 from lastiterate.linear_model.fit_inputs import certificate_of
 from lastiterate.linear_model.sklearn_parameters import refuse_unknown_arguments

@@ -15,7 +15,7 @@ from lastiterate.certificate import fields as statements
 from lastiterate.certificate.unlearning import EARLIER, issue_request
 from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.errors import InvalidParameter, PrivacyWarning, warn
-from lastiterate.ledger.reservations import ledgers_of, one_ledger, reserve_training
+from lastiterate.ledger.ledger import ledgers_of, one_ledger, reserve_training
 from lastiterate.linear_model.removal_request import (
     ModelHistory,
     as_row_list,

@@ -27,8 +27,7 @@ from lastiterate.certificate.fields import NAMES as FIELDS
 from lastiterate.certificate.fields import encoding_digest, model_digest, plain_text
 from lastiterate.certificate.verify import READ_ERRORS, read
 from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersion
-from lastiterate.ledger.journal_lines import is_journal
-from lastiterate.ledger.witness import is_head
+from lastiterate.ledger.journal import is_head, is_journal
 from lastiterate.other_releases import MEAN, PUBLISHED
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL

@@ -216,7 +216,7 @@ def head(
 
     Example: lastiterate ledger head people.ledger
     """
-    from lastiterate.ledger.witness import Head, is_earlier_head, refuse_replacing_head
+    from lastiterate.ledger.journal import Head, is_earlier_head, refuse_replacing_head
 
     entries = existing_ledger(file).entries()
     text = Head.of(entries).as_text()
@@ -240,7 +240,7 @@ def _kept_head(head: str | None, signed_by: Path | None) -> Any:
             raise InvalidParameter("--head", head, must_be="a file, if --signed-by is given")
         return head
     from lastiterate.certificate.signature import LEDGER_HEAD, wrong_signature
-    from lastiterate.ledger.witness import Head
+    from lastiterate.ledger.journal import Head
 
     text = Path(head).read_text(encoding="utf-8")
     kept = Head.from_text(text, head)

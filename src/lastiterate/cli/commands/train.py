@@ -160,7 +160,7 @@ def train(
     from lastiterate.certificate.issue import tied_to_encoding
     from lastiterate.cli.model_score import TestOptions
     from lastiterate.cli.trained_model import TrainingSummary, fit_table, with_target
-    from lastiterate.ledger.reservations import charges_about
+    from lastiterate.ledger.ledger import charges_about
     from lastiterate.report.plain_text import WIDEST, as_text
     from lastiterate.saved_model.save_model import ESTIMATORS
 

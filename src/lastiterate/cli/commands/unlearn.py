@@ -94,7 +94,7 @@ def unlearn(
 
     Example: lastiterate unlearn model people.csv --rows 17,203 --epsilon 0.5 --key secret --plan
     """
-    from lastiterate.ledger.reservations import charges_about
+    from lastiterate.ledger.ledger import charges_about
 
     numbers = _numbers(rows)
     saved = read_model(model / MODEL)
