@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from lastiterate.saved_model.load_model import load as load
     from lastiterate.saved_model.save_model import save as save
     from lastiterate.shifts.optimal_shifts import optimal_shifts as optimal_shifts
-    from lastiterate.unlearn.unlearning_plan import unlearning as unlearning
-    from lastiterate.unlearn.unlearning_result import Unlearning as Unlearning
+    from lastiterate.unlearn.unlearning import Unlearning as Unlearning
+    from lastiterate.unlearn.unlearning import unlearning as unlearning
 
 __version__ = "0.2.0.dev1"
 
@@ -107,8 +107,10 @@ _HOME = {
     "saved_model.load_model": ("load",),
     "saved_model.save_model": ("save",),
     "langevin_sampling": ("langevin",),
-    "unlearn.unlearning_plan": ("unlearning",),
-    "unlearn.unlearning_result": ("Unlearning",),
+    "unlearn.unlearning": (
+        "unlearning",
+        "Unlearning",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -7,7 +7,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.cli import main
-from lastiterate.unlearn.unlearning_cost import deletion_capacity, epsilon_by_extra_steps
+from lastiterate.unlearn.unlearning import deletion_capacity, epsilon_by_extra_steps
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=0.26, regulariser=0.01),

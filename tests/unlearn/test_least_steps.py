@@ -6,7 +6,7 @@ import pytest
 import lastiterate as li
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
 from lastiterate.other_releases import MEAN, Release
-from lastiterate.unlearn import unlearning_plan as module
+from lastiterate.unlearn import unlearning as module
 
 MEAN_OF_ROWS = Release(MEAN, 2.0, 24.0)
 

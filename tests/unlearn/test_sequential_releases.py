@@ -9,8 +9,8 @@ from scipy.stats import norm
 
 import lastiterate as li
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.unlearn.retained_examples import RequestSteps, run_of_retained_examples
-from lastiterate.unlearn.sequential_releases import report_on_all_models
+from lastiterate.unlearn.sequential import report_on_all_models
+from lastiterate.unlearn.unlearning import RequestSteps, run_of_retained_examples
 
 DELTA = 1e-3
 

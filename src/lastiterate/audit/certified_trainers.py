@@ -28,7 +28,7 @@ from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import Published, noisy_descent
 from lastiterate.train.objectives import Objective
-from lastiterate.unlearn.unlearning_result import Unlearning
+from lastiterate.unlearn.unlearning import Unlearning
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from lastiterate.lower_bounds.line_pair import Pair, Step
 from lastiterate.run.schedule import Schedule
 
 if TYPE_CHECKING:
-    from lastiterate.unlearn.unlearning_result import Unlearning
+    from lastiterate.unlearn.unlearning import Unlearning
 
 
 def quadratics(found: Unlearning) -> Pair:

@@ -35,10 +35,13 @@ from lastiterate.train.data_digest import is_digest
 from lastiterate.train.noise import REPRODUCIBLE
 from lastiterate.train.objectives import Objective
 from lastiterate.train.step_error import Problem
-from lastiterate.unlearn.retained_examples import RequestSteps, run_of_retained_examples
-from lastiterate.unlearn.sequential_releases import quick_report, report_on_all_models
-from lastiterate.unlearn.unlearning_plan import unlearning
-from lastiterate.unlearn.unlearning_result import Unlearning
+from lastiterate.unlearn.sequential import quick_report, report_on_all_models
+from lastiterate.unlearn.unlearning import (
+    RequestSteps,
+    Unlearning,
+    run_of_retained_examples,
+    unlearning,
+)
 
 UNLEARNING, EARLIER = "unlearning", "earlier"
 PROMISED = (

@@ -27,7 +27,7 @@ from lastiterate.report.run_text import (
 from lastiterate.report.summary import ranked, with_inf_as_text
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.unlearn.unlearning_plan import unlearning
+from lastiterate.unlearn.unlearning import unlearning
 
 Record = Mapping[str, Any]
 Answer = dict[str, Any]

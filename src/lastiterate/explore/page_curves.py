@@ -22,7 +22,7 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.tradeoff import least_misses
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.unlearn.unlearning_plan import unlearning
+from lastiterate.unlearn.unlearning import unlearning
 
 REMOVED = "removed examples"
 _POINTS, _SECRET_POINTS, _COSTLY_POINTS = 11, 7, 5

@@ -32,7 +32,7 @@ from lastiterate.train.data_digest import secret_key
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import Published, noisy_descent
 from lastiterate.train.traceback_scrubbing import clear_locals
-from lastiterate.unlearn.unlearning_result import Unlearning
+from lastiterate.unlearn.unlearning import Unlearning
 
 
 class UnlearningMixin:

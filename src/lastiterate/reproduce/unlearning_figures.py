@@ -15,8 +15,7 @@ from lastiterate.reproduce.items import Cell, Table, TableItem
 from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.unlearn.unlearning_plan import unlearning
-from lastiterate.unlearn.unlearning_result import Unlearning
+from lastiterate.unlearn.unlearning import Unlearning, unlearning
 
 FULL, PARTS, SIZE = 11_982, 11_264, 128  # examples; of batches, and in one
 _EPOCHS_FULL, _EPOCHS = 10_000, 100

@@ -90,7 +90,7 @@ def epsilon_by_extra_steps(
     ] = None,
     out: Out = Path("epsilon-by-extra-steps"),
 ) -> None:
-    from lastiterate.unlearn.unlearning_cost import epsilon_by_extra_steps as drawn
+    from lastiterate.unlearn.unlearning import epsilon_by_extra_steps as drawn
 
     check_delta(delta)
     _check_lengths(at)
