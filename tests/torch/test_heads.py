@@ -25,7 +25,7 @@ import lastiterate as li
 import lastiterate.torch as lt
 from lastiterate.errors import InvalidType
 from lastiterate.features import Scattering2D
-from lastiterate.torch import secure_noise
+from lastiterate.torch import layers as secure_noise
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.release_noise import release_bits
 

@@ -27,7 +27,7 @@ from lastiterate.opacus.canaries import CanarySession, GradientCanary, InputCana
 from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
 from lastiterate.opacus.training_audit import TrainingAudit, audit_training
 from lastiterate.opacus.training_plan import TrainingPlan
-from lastiterate.torch.bounded_linear import BoundedLinear
+from lastiterate.torch.layers import BoundedLinear
 
 __all__ = [
     "BoundedLinear",

@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 from lastiterate._numerics.rounding import ulps_of
 from lastiterate.errors import RefusedTraining
 from lastiterate.opacus.optimizer_step import OptimizerStep, momentum_buffers
-from lastiterate.torch.bounded_linear import write_count
+from lastiterate.torch.layers import write_count
 
 Tensors = list[torch.Tensor]
 _COMPARED = 65_536  # numbers of a parameter that are compared, at least

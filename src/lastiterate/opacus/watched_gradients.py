@@ -34,7 +34,7 @@ from lastiterate.opacus.expected_state import SavedTensor
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.optimizer_step import is_ghost
 from lastiterate.run.loss import Loss
-from lastiterate.torch.bounded_linear import write_count
+from lastiterate.torch.layers import write_count
 
 _TOLERANCE = 1e-3  # relative to what is stated; single precision needs a hundredth of that
 _INPUTS = 256  # that are kept in mind before those that are gone are forgotten

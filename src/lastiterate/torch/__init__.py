@@ -29,13 +29,9 @@ from lastiterate.torch.batch_samplers import (
     PoissonSampler,
     SecretBatchSampler,
 )
-from lastiterate.torch.bounded_linear import BoundedLinear
-from lastiterate.torch.empty_batches import EmptyBatches
-from lastiterate.torch.feature_layer import FeatureLayer
-from lastiterate.torch.features import features
-from lastiterate.torch.head_files import load, save, verify
-from lastiterate.torch.linear_head import FittedHead, fit_head
-from lastiterate.torch.secure_noise import add_secure_noise
+from lastiterate.torch.features import EmptyBatches, features
+from lastiterate.torch.head import FittedHead, fit_head, load, save, verify
+from lastiterate.torch.layers import BoundedLinear, FeatureLayer, add_secure_noise
 
 __all__ = [
     "BalancedSampler",

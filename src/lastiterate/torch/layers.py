@@ -14,6 +14,7 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -23,7 +24,84 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import ulps_of, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.saved_model.weight_files import LayerNumbers
-from lastiterate.torch.feature_layer import FeatureLayer
+from lastiterate.train.noise import Randomness
+from lastiterate.train.release_noise import noisy
+
+# A layer of fixed features, whose outputs have a public bound.
+
+
+class FeatureLayer(nn.Module):
+    """A torch layer that applies a transformer of `lastiterate.features`.
+
+    Rows of several axes are flattened first, so torch's images come colour by colour, as
+    `Scattering2D` expects them by default.  The layer has no weights.  `fit_head` takes the bound
+    of a head right behind it from the transformer, and the certificate names the transformer.
+
+    Parameters
+    ----------
+    transformer : FixedFeatures
+        Such as `Scattering2D((28, 28), pixel_max=255)` for bytes; needs the extra `sklearn`.
+
+    Raises
+    ------
+    InvalidType
+        If it is another transformer, which may learn from the examples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import lastiterate.torch as lt
+    >>> from lastiterate.features import Scattering2D
+    >>> layer = lt.FeatureLayer(Scattering2D((8, 8), scales=1))
+    >>> model = torch.nn.Sequential(layer, torch.nn.Linear(144, 10))
+    >>> model(torch.rand(5, 1, 8, 8)).shape
+    torch.Size([5, 10])
+    """
+
+    def __init__(self, transformer: Any) -> None:
+        from lastiterate.features.transformers import FixedFeatures
+
+        super().__init__()
+        if not isinstance(transformer, FixedFeatures):
+            must_be = "a transformer of lastiterate.features"
+            raise InvalidType("transformer", transformer, must_be=must_be)
+        self.transformer = transformer
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """The features of rows, as float32 on the same device."""
+        flat = rows.detach().flatten(1).cpu()
+        given = (flat if flat.is_complex() else flat.double()).numpy()
+        return torch.from_numpy(self.transformer.fit(given).transform(given)).to(rows.device)
+
+    def extra_repr(self) -> str:
+        """The transformer."""
+        return repr(self.transformer)
+
+    @property
+    def norm_bound(self) -> float:
+        """The largest norm of a row of features."""
+        return float(self.transformer.norm_bound)
+
+    def map_record(self) -> dict[str, Any]:
+        """The kind and parameters of the map that the last rows were given to.
+
+        Returns
+        -------
+        dict
+            As certificates have it.
+
+        Examples
+        --------
+        >>> from lastiterate.features import QuadraticSketch
+        >>> layer = FeatureLayer(QuadraticSketch(8))
+        >>> _ = layer(torch.rand(2, 3))
+        >>> layer.map_record()["columns"]
+        3
+        """
+        record: dict[str, Any] = self.transformer.feature_map(
+            self.transformer.n_features_in_
+        ).as_record()
+        return record
 
 
 class BoundedLinear(nn.Linear):
@@ -283,3 +361,56 @@ def _are_rows_of(rows: torch.Tensor, output: torch.Tensor) -> bool:
         and all(step % output.shape[-1] == 0 for step in rows.stride()[:-1])
         and output.is_contiguous()
     )
+
+
+# Tensors with Gaussian noise for other torch code, exactly rounded on a grid.
+
+
+_STDS = 1e-250, 1e250  # so that no unit is subnormal, and no value overflows
+_FARTHEST = 2.0**50  # standard deviations
+
+
+def add_secure_noise(values: torch.Tensor, std: float, *, bound: float) -> torch.Tensor:
+    """The values with independent Gaussian noise, from AES-256 keyed by the operating system.
+
+    Noise alone cannot be handed out safely: added to floats, it leaves bits that tell what it was
+    added to.  So values are rounded to a grid 2^-40 as fine as the noise, and the floor of a
+    Gaussian number on that grid is added, exactly.  (The grid is coarser where `bound` is more than
+    2^21 times `std`.)  Rounding moves each value by at most 2^-40 of `std` and 2^-52 of `bound`,
+    which your account of the noise should include.  The result is rounded to the type of the
+    values, which is post-processing.
+
+    Parameters
+    ----------
+    values : torch.Tensor
+        Floating-point numbers.  They must be computed before the call; what rounds them is not
+        accounted for.
+    std : float
+        The standard deviation.
+    bound : float
+        A publicly known bound on the absolute values; larger ones count as it.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape, type and device.
+
+    Raises
+    ------
+    InvalidParameter
+        If `std` is not in [1e-250, 1e250], or `bound` not in (0, 2^50 std].
+
+    Examples
+    --------
+    >>> noisy_sum = add_secure_noise(torch.zeros(200, 100), std=3.0, bound=1.0)
+    >>> noisy_sum.shape, 2.9 < float(noisy_sum.std()) < 3.1
+    (torch.Size([200, 100]), True)
+    """
+    if not isinstance(values, torch.Tensor) or not values.is_floating_point():
+        raise InvalidType("values", must_be="a tensor of floats", found=type(values).__name__)
+    scale = _check.number("std", std, at_least=_STDS[0], at_most=_STDS[1])
+    largest = _check.number("bound", bound, above=0.0, at_most=_FARTHEST * scale)
+    known = values.detach().to(device="cpu", dtype=torch.float64).numpy()
+    clipped = np.nan_to_num(np.clip(known, -largest, largest), nan=0.0)
+    found = noisy(clipped, scale, Randomness(), largest=largest)
+    return torch.from_numpy(found).to(device=values.device, dtype=values.dtype)
