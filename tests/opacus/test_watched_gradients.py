@@ -16,7 +16,7 @@ from torch.utils.data import default_collate
 
 import lastiterate as li
 import lastiterate.opacus as lo
-from lastiterate.opacus.watched_gradients import _ForwardPasses
+from lastiterate.opacus.watched_steps import _ForwardPasses
 
 from .trainings import Training, loader_of
 
@@ -493,7 +493,7 @@ def gradient_of(clip):
 def test_layers_in_training_are_counted_inside_a_model_in_evaluation():
     from opacus import GradSampleModule
 
-    from lastiterate.opacus.watched_gradients import _ForwardPasses
+    from lastiterate.opacus.watched_steps import _ForwardPasses
 
     model = GradSampleModule(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)))
     passes = _ForwardPasses(model)

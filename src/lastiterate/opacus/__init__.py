@@ -22,11 +22,15 @@ except ImportError:
     raise MissingExtra("lastiterate.opacus", "opacus", extra="opacus") from None
 
 from lastiterate.errors import RefusedTraining
-from lastiterate.opacus.accountant import OpacusAccountant, register
-from lastiterate.opacus.canaries import CanarySession, GradientCanary, InputCanary
+from lastiterate.opacus.accountant import OpacusAccountant, TrainingPlan, register
+from lastiterate.opacus.canaries import (
+    CanarySession,
+    GradientCanary,
+    InputCanary,
+    TrainingAudit,
+    audit_training,
+)
 from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
-from lastiterate.opacus.training_audit import TrainingAudit, audit_training
-from lastiterate.opacus.training_plan import TrainingPlan
 from lastiterate.torch.layers import BoundedLinear
 
 __all__ = [

@@ -5,38 +5,135 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 from opacus.accountants import register_accountant
 from opacus.accountants.accountant import IAccountant
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining, warn
-from lastiterate.opacus import optimizer_step
-from lastiterate.opacus.epoch_counter import EpochCounter
-from lastiterate.opacus.expected_state import (
-    ExpectedState,
-    OtherSteps,
-    SavedTensor,
-    changed_parameters,
-)
-from lastiterate.opacus.linear_loss import LinearLoss
-from lastiterate.opacus.missed_bounds import better_batches, missed_bounds
-from lastiterate.opacus.optimizer_step import OptimizerStep
-from lastiterate.opacus.training_plan import TrainingPlan, planned_record
+from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.bounds.conditions import NO_ACTIVE_CLIP
+from lastiterate.bounds.fixed_order.momentum import MOMENTUM
+from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining, Unmet, warn
+from lastiterate.opacus import watched_steps as optimizer_step
+from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss
 from lastiterate.opacus.training_record import (
+    EpochCounter,
     TrainingRecord,
     UserStatement,
     composition_reasons,
     run_if_mended,
     run_of,
 )
-from lastiterate.opacus.watched_gradients import WatchedGradients
-from lastiterate.opacus.watched_loader import Batches, WatchedLoader, local_of_make_private
+from lastiterate.opacus.watched_loader import (
+    SHUFFLED,
+    Batches,
+    WatchedLoader,
+    local_of_make_private,
+    read_batches,
+)
+from lastiterate.opacus.watched_steps import (
+    SMALLER_LAST_BATCH,
+    ExpectedState,
+    OptimizerStep,
+    OtherSteps,
+    SavedTensor,
+    WatchedGradients,
+    changed_parameters,
+    group_settings,
+    optimizer_deviations,
+)
+from lastiterate.run.adjacency import factor
+from lastiterate.run.batch_rules.base import Resampling
+from lastiterate.run.batch_rules.rules import Cyclic, PoissonSampled, ShuffledEachEpoch
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import RELEASES, TrainingRun
+
+# The record of a training by Opacus that is planned, for `make_private_with_epsilon`.
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The optimizer, clip and loader that `make_private_with_epsilon` will be given.
+
+    The certificate is about the training as it took place.  If that differs from the plan, only
+    the target epsilon is missed.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.SGD, optional
+        The optimizer, as it is given to Opacus.
+    max_grad_norm : float, optional
+        The clip.
+    data_loader : DataLoader, optional
+        The loader, as it is given to Opacus.
+    poisson_sampling : bool
+        Whether Opacus replaces its batches by Poisson batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.Linear(3, 2)
+    >>> rows = torch.utils.data.TensorDataset(torch.zeros(8, 3), torch.zeros(8).long())
+    >>> TrainingPlan(
+    ...     optimizer=torch.optim.SGD(layer.parameters(), lr=0.1),
+    ...     max_grad_norm=2.0,
+    ...     data_loader=torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True),
+    ... ).poisson_sampling
+    True
+    """
+
+    optimizer: Any = None
+    max_grad_norm: float | None = None
+    data_loader: Any = None
+    poisson_sampling: bool = True
+
+
+def planned_record(plan: TrainingPlan, history: list[tuple[float, float, int]]) -> TrainingRecord:
+    """The record of these steps by the plan; composition if the plan is incomplete."""
+    reasons = []
+    settings: dict[str, Any] = {"step_size": 1.0, "weight_decay": 0.0}
+    if plan.optimizer is None or plan.max_grad_norm is None or plan.data_loader is None:
+        reasons.append("the plan has no optimizer, max_grad_norm or data_loader")
+    else:
+        reasons += optimizer_deviations(plan.optimizer)
+        settings = group_settings(plan.optimizer)
+    clip = 1.0 if plan.max_grad_norm is None else plan.max_grad_norm
+    clip = _check.number("max_grad_norm", clip, above=0.0)
+    batches = _planned_batches(plan, history[0][1])
+    divisor = max(int(batches.examples * (1 / batches.per_pass)), 1)  # as Opacus computes it
+    steps = [
+        OptimizerStep(
+            noise_multiplier=_check.number("noise_multiplier", noise, above=0.0),
+            clip=clip,
+            divisor=divisor,
+            **settings,
+        )
+        for noise, _, times in history
+        for _ in range(times)
+    ]
+    steps[1:] = [replace(step, empty_buffer=False) for step in steps[1:]]
+    passes = [1 + k // batches.per_pass for k in range(len(steps))]
+    if not batches.even:
+        reasons.append(SMALLER_LAST_BATCH)
+    return TrainingRecord(steps, passes, batches, True, reasons)
+
+
+def _planned_batches(plan: TrainingPlan, rate: float) -> Batches:
+    if plan.data_loader is None:
+        each = max(1, round(1.0 / rate))
+        if plan.poisson_sampling:
+            return Batches.poisson(each, rate, each)
+        return Batches(SHUFFLED, each, each, 1)
+    read = read_batches(plan.data_loader)
+    if not plan.poisson_sampling:
+        return read
+    return Batches.poisson(read.examples, 1 / read.per_pass, read.per_pass)
+
 
 NAME = "last-iterate"
 _ANEW = "begin the training anew, with a new PrivacyEngine"
@@ -388,3 +485,94 @@ def register(
     made = type("RegisteredAccountant", (OpacusAccountant,), settings)
     register_accountant(name, made, force=True)
     return made
+
+
+# Reasons why the best bounds do not apply to a run, and whether other batches have less.
+
+
+_DELTA = 1e-5  # at which batches are compared
+_LESS = 0.99  # a smaller epsilon by less than this is not worth a reason
+_QUICK = (PoissonSampled,)  # to be computed for runs with momentum
+_SHORT = 1e-3  # a small step size for a smoothness of about 1
+_OTHERS = {
+    "Poisson batches (poisson_sampling=True)": PoissonSampled,
+    "shuffled batches (poisson_sampling=False, shuffle=True, drop_last=True)": ShuffledEachEpoch,
+    "batches in a fixed order (poisson_sampling=False, shuffle=False, drop_last=True)": Cyclic,
+}
+
+
+def better_batches(run: TrainingRun, *, thorough: bool) -> tuple[str, ...]:
+    """The reason to draw batches otherwise, with the epsilon that this has; empty if there is none.
+
+    Batches in a public order are compared with others, and so are all batches of runs with
+    momentum, of which the last iterate has a bound only if the batches have a fixed size.  That
+    bound takes long to compute, and is computed for other batches only if `thorough`.
+    """
+    rule = run.batches
+    public = rule.resampling is Resampling.NEVER and rule.batch_size < rule.examples
+    if run.releases != "last-iterate" or (run.has_plain_steps and not public):
+        return ()
+    here = account(run).epsilon(_DELTA)
+    others = {
+        what: account(run.replace(batches=kind(rule.examples, rule.batch_size))).epsilon(_DELTA)
+        for what, kind in _OTHERS.items()
+        if not isinstance(rule, kind) and (thorough or run.has_plain_steps or kind in _QUICK)
+    }
+    less = [f"{what} have {one:.4g}" for what, one in others.items() if one < _LESS * here]
+    ordered = "batches are in the same order in every pass, which is no secret: " if public else ""
+    said = f"{ordered}at delta={_DELTA:g} these batches have epsilon {here:.4g}"
+    if run.has_plain_steps or MOMENTUM.is_about(run):
+        return (f"{said}, {', '.join(less)}",) if less else ()
+    charged = "every iterate is charged for: with momentum, only batches of a fixed size have a "
+    charged += "bound of the last iterate"
+    if not thorough:
+        return (f"{charged}, which may be less or more (accountant.reasons compares them)",)
+    return (f"{charged}; {said}, {', '.join(less) or 'and no others have less'}",)
+
+
+def missed_bounds(run: TrainingRun, loss: Loss | LinearLoss | None) -> tuple[str, ...]:
+    """Reasons why the best bounds for these batches do not apply, and what would change that.
+
+    The best bounds are those that apply to the same run with short and constant steps on a convex,
+    smooth loss that no clip changes.
+    """
+    if not run.has_plain_steps and not MOMENTUM.is_about(run):
+        return ()
+    best = _idealised(run)
+    ids = [*account(best).all]
+    ids += [stage.id for id_ in ids for stage in RECORDS[id_].applying(best)]
+    # Each alone, since a bound that needs neither asks for something else, as a bounded domain.
+    convex = run.replace(loss=replace(run.loss, lipschitz=best.loss.lipschitz), clip_norm=None)
+    ways = (run.replace(step_size=best.step_size), convex)
+    missed = [one for way in ways for one in _missed(way, ids)] or _missed(run, ids)
+    return tuple(f"a better bound {_reason_text(one, loss)}" for one in dict.fromkeys(missed))
+
+
+def _missed(run: TrainingRun, ids: list[str]) -> list[Unmet]:
+    unmet = account(run).unmet
+    return [one for id_ in ids for one in unmet.get(id_, ())]
+
+
+def _reason_text(one: Unmet, loss: Loss | LinearLoss | None) -> str:
+    if one.needs != NO_ACTIVE_CLIP.needs:
+        return str(one)
+    found = (
+        f"a max_grad_norm that changes them (Opacus adds {NORM_SLACK_OF_OPACUS:g} to every norm)"
+    )
+    remedy = f"state loss.lipschitz, and take a max_grad_norm {2 * NORM_SLACK_OF_OPACUS:g} above it"
+    if isinstance(loss, LinearLoss):
+        remedy = f"take max_grad_norm=loss.max_grad_norm, {loss.max_grad_norm!r} for this loss"
+    return str(Unmet(one.needs, found, remedy))
+
+
+def _idealised(run: TrainingRun) -> TrainingRun:
+    penalty = run.loss.regulariser
+    longest = up(run.sensitivity / factor(run.adjacency), FEW_ROUNDINGS)
+    return run.replace(
+        loss=Loss(smoothness=1.0 + penalty, regulariser=penalty, lipschitz=longest),
+        clip_norm=None,
+        step_size=_SHORT / (1.0 + penalty),
+        noise_std=float(np.min(run.noise_std)),
+        momentum=float(np.max(run.momentum)),
+        buffer_resets=(),
+    )
