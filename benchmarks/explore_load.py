@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lastiterate.explore.page_options import FIRST, PRESETS
+from lastiterate.explore.server import FIRST, PRESETS
 
 RATE, CLIENTS = 50, 20
 LOOPBACK = "127.0.0.1"

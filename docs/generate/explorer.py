@@ -14,7 +14,10 @@ from typing import Any
 import lastiterate
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.answers import answer
-from lastiterate.explore.page_options import FIRST, PRESETS, page_options, usual_delta
+from lastiterate.explore.server import FIRST
+from lastiterate.explore.server import PRESETS
+from lastiterate.explore.server import page_options
+from lastiterate.explore.server import usual_delta
 from lastiterate.explore.page_runs import run_from_page
 
 FOLDER = "try"

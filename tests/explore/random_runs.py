@@ -1,6 +1,6 @@
 """Runs that the page can describe."""
 
-from lastiterate.explore.model_kinds import MODELS
+from lastiterate.explore.page_runs import MODELS
 
 FIXED = ("cyclic", "full")
 SECRET = ("shuffled-once", "shuffled-each-epoch", "poisson")

@@ -18,9 +18,8 @@ from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import answer
-from lastiterate.explore.model_kinds import constants
-from lastiterate.explore.page_options import FIRST, PRESETS, page_options, usual_delta
-from lastiterate.explore.page_runs import page_words, run_from_page
+from lastiterate.explore.page_runs import constants, page_words, run_from_page
+from lastiterate.explore.server import FIRST, PRESETS, page_options, usual_delta
 from lastiterate.run.batch_rules.rules import RULES
 
 from .random_runs import FIXED, SECRET, random_words

@@ -7,8 +7,7 @@ from importlib.resources import files
 import pytest
 
 from lastiterate.explore.answers import QUESTIONS
-from lastiterate.explore.guard import HEADERS, LARGEST_BODY
-from lastiterate.explore.page_options import PRESETS
+from lastiterate.explore.server import HEADERS, LARGEST_BODY, PRESETS
 
 from .asgi import HOST, TOKEN, USUAL
 

@@ -6,7 +6,7 @@ import pytest
 
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.explore.launch import serve
+from lastiterate.explore.server import serve
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "example.org", "::"])

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from lastiterate.explore.answers import QUESTION_KEYS, QUESTIONS, answer
-from lastiterate.explore.page_options import FIRST, PRESETS
+from lastiterate.explore.server import FIRST, PRESETS
 from lastiterate.run.description import Description
 
 CERTIFICATE = "{}"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lastiterate.explore.page_options import PRESETS
+from lastiterate.explore.server import PRESETS
 from lastiterate.explore.worker_pool import NotComputed, Superseded, WorkerPool
 
 QUICK = {"run": PRESETS["Million-row logistic"]}

@@ -18,7 +18,7 @@ import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.dp_accounting import LastIterateAccountant
 from lastiterate.errors import InvalidParameter
-from lastiterate.explore.certificate_review import review
+from lastiterate.explore.answers import review
 from lastiterate.profile import GaussianProfile
 
 from .kinds import KINDS, Kind

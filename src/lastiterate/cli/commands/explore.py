@@ -34,8 +34,8 @@ def explore(
     Example: lastiterate explore --run run.toml
     """
     from lastiterate.cli.run_file import read_run
-    from lastiterate.explore.launch import serve
     from lastiterate.explore.page_runs import page_words
+    from lastiterate.explore.server import serve
 
     words = None if run is None else page_words(read_run(run, {}))
     serve(words, host=host, port=port, token=token, browser=browser)
