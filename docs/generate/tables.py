@@ -51,7 +51,7 @@ def unlearning_rivals() -> str:
 def unlearning_papers() -> str:
     """Epsilon of this library at the noise that two papers need for theirs."""
     from lastiterate._display import up
-    from lastiterate.reproduce import unlearning_figures
+    from lastiterate.reproduce import chien_li as unlearning_figures
 
     figures = unlearning_figures.FIGURES
     rows = []

@@ -122,7 +122,7 @@ def test_python_runs_the_package():
 
 
 def test_the_names_of_reproductions_are_explained(capsys):
-    from lastiterate.reproduce.all_items import ITEMS, PAPERS
+    from lastiterate.reproduce.papers import ITEMS, PAPERS
 
     assert main(["reproduce"]) == 0
     text = capsys.readouterr().out

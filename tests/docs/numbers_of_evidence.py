@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.audit import empirical
-from lastiterate.reproduce import false_as_printed
+from lastiterate.reproduce import coverage as false_as_printed
 from tests.bounds.published import test_published_oracle as oracle
 
 from .claims import RUN, claim, text_of, value

@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.reproduce import unlearning_figures
+from lastiterate.reproduce import chien_li as unlearning_figures
 from lastiterate.tables import encoder as file_encoding
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.defaults import default_run

@@ -10,7 +10,7 @@ import mpmath
 import pytest
 
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.reproduce.false_as_printed import (
+from lastiterate.reproduce.coverage import (
     chien_li_3_12_one_step,
     larger_direction,
     smaller_direction,

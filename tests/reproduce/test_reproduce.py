@@ -15,22 +15,18 @@ from lastiterate._progress import listen
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.errors import MissingExtra
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.reproduce import (
-    accuracy,
-    bsa_figures,
-    bsa_tables,
-    false_as_printed,
-    hoelder_network,
-    printed,
-    renyi_figures,
-    runs,
-    softmax_training,
-    ys_experiments,
-)
+from lastiterate.reproduce import accuracy, renyi_figures, runs
+from lastiterate.reproduce import bok_su_altschuler as bsa_figures
+from lastiterate.reproduce import bok_su_altschuler as bsa_tables
+from lastiterate.reproduce import chien_li as hoelder_network
+from lastiterate.reproduce import coverage as false_as_printed
+from lastiterate.reproduce import items as printed
+from lastiterate.reproduce import ye_shokri as softmax_training
+from lastiterate.reproduce import ye_shokri as ys_experiments
 from lastiterate.reproduce.__main__ import main
-from lastiterate.reproduce.all_items import ITEMS, find, write_page
 from lastiterate.reproduce.coverage import COVERAGE, Availability, summary
 from lastiterate.reproduce.items import Cell, FigureItem, Table, TableItem
+from lastiterate.reproduce.papers import ITEMS, find, write_page
 from tests.reference import bok_su_altschuler as bsa
 from tests.reference import papers
 from tests.slow import slow_if

@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from lastiterate.errors import LastIterateError
-from lastiterate.reproduce.all_items import ITEMS, PAPERS, as_text, find, write_page
 from lastiterate.reproduce.items import FigureItem
+from lastiterate.reproduce.papers import ITEMS, PAPERS, as_text, find, write_page
 
 
 def main(arguments: list[str] | None = None, console: Console | None = None) -> int:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
-from lastiterate.reproduce import printed
+from lastiterate.reproduce import items as printed
 from lastiterate.reproduce.items import Cell, Table, TableItem
-from lastiterate.reproduce.softmax_training import (
+from lastiterate.reproduce.ye_shokri import (
     Batches,
     Clipping,
     Floats,

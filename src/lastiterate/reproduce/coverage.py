@@ -6,13 +6,17 @@ importable name written `module:name`.  Tests check that each of them exists.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
 
+import numpy as np
+
 from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
+from lastiterate.errors import NumericalFailure
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.reproduce.all_items import ITEMS, PAPERS
+from lastiterate.reproduce.papers import ITEMS, PAPERS
 
 
 class Availability(Enum):
@@ -100,7 +104,7 @@ COVERAGE: tuple[CoverageItem, ...] = (
         ("Constrained and strongly convex: said to be similar", "fixed-order/convex", ""),
         ("Algorithms (1), Langevin sampling",
          ("lastiterate.linear_model:PrivateLogisticRegression",
-          "lastiterate.reproduce.softmax_training:weights_by_epoch", "lastiterate:langevin"), ""),
+          "lastiterate.reproduce.ye_shokri:weights_by_epoch", "lastiterate:langevin"), ""),
         ("Tables 1, 3, 4, 7, 8, 9", tuple(f"bsa-table-{k}" for k in (1, 3, 4, 7, 8, 9)), ""),
         ("Tables 10, 11, 12", tuple(f"bsa-table-{k}" for k in (10, 11, 12)),
          "E* as their code has it, and as it should be"),
@@ -152,13 +156,13 @@ COVERAGE: tuple[CoverageItem, ...] = (
         ("Lemma 4.1, Theorem 4.2", f"{_YS}/shuffled", ""),
         ("Theorem 4.3", f"{_YS}/sampled", ""),
         ("Proposition 5.1", "lastiterate.train.objectives:Softmax.loss", ""),
-        ("Proposition 5.2", "lastiterate.reproduce.softmax_training:residuals",
+        ("Proposition 5.2", "lastiterate.reproduce.ye_shokri:residuals",
          "false for three classes; see the errata"),
         ("Corollary 5.3", f"{_YS}/clipped-logistic", "as published"),
         ("Corollary 5.3: epsilon of normalisation",
          f"{_CODE}.ye_shokri.logistic_regression:normalisation", ""),
         ("Algorithms 1, 2",
-         ("ys-algorithm-2", "lastiterate.reproduce.softmax_training:weights_by_epoch"),
+         ("ys-algorithm-2", "lastiterate.reproduce.ye_shokri:weights_by_epoch"),
          "on your features; not certified"),
         ("Figure 1", "ys-figure-1", ""),
         ("Figure 2", "ys-figure-2", ""),
@@ -226,3 +230,59 @@ def summary() -> str:
     counts = {state: sum(one.state is state for one in COVERAGE) for state in Availability}
     listed = ", ".join(f"{state.value} {count}" for state, count in counts.items())
     return f"{len(COVERAGE)} items: {listed}"
+
+
+# Formulas that are false as printed, for the errata and nothing else.
+#
+# Both print the sampled Gaussian's divergence as :math:`D_\alpha(N(0) \| (1-q)N(0) + qN(1))`, which
+# is the smaller of the two directions.
+
+
+def smaller_direction(order: float, q: float, noise: float) -> float:
+    """The divergence S_alpha as printed (Altschuler and Talwar 2.10, Chien and Li 3.11)."""
+    return _divergence(order, q, noise, mixture_first=False)
+
+
+def larger_direction(order: float, q: float, noise: float) -> float:
+    """The other direction, which a one-step run attains."""
+    return _divergence(order, q, noise, mixture_first=True)
+
+
+def _divergence(order: float, q: float, noise: float, *, mixture_first: bool) -> float:
+    reach = 1.0 + order + 14.0 * noise * math.sqrt(1.0 + order)
+    x, step = np.linspace(-reach, reach, 200_001, retstep=True)
+    zero = -0.5 * (x / noise) ** 2
+    one = -0.5 * ((x - 1.0) / noise) ** 2
+    mixed = np.logaddexp(math.log1p(-q) + zero, math.log(q) + one)
+    p, r = (mixed, zero) if mixture_first else (zero, mixed)
+    logs = order * p + (1.0 - order) * r
+    top = float(logs.max())
+    total = top + math.log(float(np.exp(logs - top).sum() * step))
+    value = (total - math.log(noise * math.sqrt(2.0 * math.pi))) / (order - 1.0)
+    if not math.isfinite(value):
+        raise NumericalFailure(f"no divergence of order {order}, q = {q}, noise {noise}")
+    return value
+
+
+def altschuler_talwar_3_6(
+    order: float, *, T: int, D: float, L: float, b: int, n: int, eta: float, sigma: float
+) -> float:
+    """The value of (3.6), which is false, the least over tau and the split of the noise."""
+    best = math.inf
+    for share in 1.0 / (1.0 + np.exp(-np.linspace(-8.0, 8.0, 65))):
+        one = smaller_direction(order, b / n, b * sigma * math.sqrt(share) / (2.0 * L))
+        R = np.arange(1, T + 1)
+        rest = order * D * D / (2.0 * (eta * sigma) ** 2 * (1.0 - share) * R)
+        best = min(best, float(np.min(R * one + rest)))
+    return best
+
+
+def chien_li_3_12_one_step(order: float, *, q: float, shift: float) -> float:
+    """The value of (19) at T = 1, which is false; shift = 2 eta K/(b sigma)."""
+    return smaller_direction(order, q, 1.0 / shift)
+
+
+def ye_shokri_footnote_4(order: float, divergences: np.ndarray) -> float:
+    """The sum epsilon_1 + log mean e^{(alpha-1)(epsilon_j - epsilon_1)}: it lacks 1/(alpha - 1)."""
+    top = float(divergences.max())
+    return top + math.log(float(np.mean(np.exp((order - 1.0) * (divergences - top)))))

@@ -12,7 +12,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _items(typed: str) -> list[str]:
-    from lastiterate.reproduce.all_items import ITEMS
+    from lastiterate.reproduce.papers import ITEMS
 
     return [item for item in (*ITEMS, "all") if item.startswith(typed)]
 

@@ -13,15 +13,12 @@ from lastiterate import _check
 from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
-from lastiterate.reproduce import (
-    accuracy,
-    bsa_figures,
-    bsa_tables,
-    hoelder_network,
-    renyi_figures,
-    unlearning_figures,
-    ys_experiments,
-)
+from lastiterate.reproduce import accuracy, renyi_figures
+from lastiterate.reproduce import bok_su_altschuler as bsa_figures
+from lastiterate.reproduce import bok_su_altschuler as bsa_tables
+from lastiterate.reproduce import chien_li as hoelder_network
+from lastiterate.reproduce import chien_li as unlearning_figures
+from lastiterate.reproduce import ye_shokri as ys_experiments
 from lastiterate.reproduce.items import FigureItem, Table, TableItem
 
 ITEMS: dict[str, TableItem | FigureItem] = {
