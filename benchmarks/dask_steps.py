@@ -25,10 +25,9 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import lastiterate as li
-from lastiterate.dask.blocks import blocks_of
-from lastiterate.dask.cluster_shards import shard_blocks
-from lastiterate.dask.cost import StepCost
-from lastiterate.dask.shard import EncodedTargets, Shard
+from lastiterate.dask.cluster import shard_blocks
+from lastiterate.dask.estimators import StepCost
+from lastiterate.dask.shards import EncodedTargets, Shard, blocks_of
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.objectives import Logistic
@@ -134,7 +133,7 @@ class Slow(Shard):
 
 def network(workers=2, steps=30, width=20_000):
     """A step against what the model says of it, where messages are large and the network slow."""
-    from lastiterate.dask import shard_actors
+    from lastiterate.dask import cluster as shard_actors
 
     rng = np.random.default_rng(0)
     features, targets = rng.normal(size=(200, width)), rng.integers(0, 2, 200)

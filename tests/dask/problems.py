@@ -3,9 +3,8 @@
 import dask.array as da
 import numpy as np
 
-from lastiterate.dask.blocks import blocks_of
-from lastiterate.dask.cluster_shards import shard_blocks
-from lastiterate.dask.shard import EncodedTargets
+from lastiterate.dask.cluster import shard_blocks
+from lastiterate.dask.shards import EncodedTargets, blocks_of
 
 from ..train.problems import examples
 

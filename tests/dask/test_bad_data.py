@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from lastiterate.dask import PrivateLogisticRegression, PrivateRidge
-from lastiterate.dask.shard_actors import ClusterFailure
+from lastiterate.dask.cluster import ClusterFailure
 from lastiterate.errors import InvalidParameter
 
 SECRET = 0.123456789

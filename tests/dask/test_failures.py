@@ -11,9 +11,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import lastiterate as li
-from lastiterate.dask import shard_actors
-from lastiterate.dask.shard import Shard
-from lastiterate.dask.shard_actors import ClusterFailure, ShardActors
+from lastiterate.dask import cluster as shard_actors
+from lastiterate.dask.cluster import ClusterFailure, ShardActors
+from lastiterate.dask.shards import Shard
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
@@ -146,8 +146,8 @@ class TestWithoutProcesses:
     def test_rows_that_are_gone_for_good(self, client):
         import dask.array as da
 
-        from lastiterate.dask.blocks import blocks_of
-        from lastiterate.dask.cluster_shards import shard_blocks
+        from lastiterate.dask.cluster import shard_blocks
+        from lastiterate.dask.shards import blocks_of
 
         from .problems import as_they_are
 

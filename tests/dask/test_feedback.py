@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from lastiterate._progress import throughout, track
-from lastiterate.dask import PrivateLogisticRegression, feedback
-from lastiterate.dask.blocks import blocks_of
+from lastiterate.dask import PrivateLogisticRegression
+from lastiterate.dask import estimators as feedback
+from lastiterate.dask.shards import blocks_of
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 X, Y = da.from_array(ROWS, chunks=(50, 3)), da.from_array(ROWS[:, 0] > 0, chunks=50)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate.dask.shard import Shard, ShardPlan
+from lastiterate.dask.shards import Shard, ShardPlan
 from lastiterate.train.centring import sum_in_units
 from lastiterate.train.norms import far_rows
 from lastiterate.train.objectives import Logistic

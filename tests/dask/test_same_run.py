@@ -149,8 +149,8 @@ class TestModels:
 
     @pytest.mark.parametrize("held", [True, False])
     def test_of_sparse_chunks(self, client, held):
-        from lastiterate.dask.blocks import blocks_of
-        from lastiterate.dask.cluster_shards import shard_blocks
+        from lastiterate.dask.cluster import shard_blocks
+        from lastiterate.dask.shards import blocks_of
 
         from .problems import CHUNKS, as_they_are
 

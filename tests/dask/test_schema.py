@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 from lastiterate import dask as there
 from lastiterate import linear_model as here
-from lastiterate.dask.shard_actors import ClusterFailure
+from lastiterate.dask.cluster import ClusterFailure
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model import PrivateSchema
 

@@ -22,13 +22,13 @@ try:
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.dask", extra="dask") from None
 
+from lastiterate.dask.cluster import ClusterFailure
 from lastiterate.dask.estimators import (
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
 )
-from lastiterate.dask.shard_actors import ClusterFailure
 
 __all__ = [
     "ClusterFailure",
