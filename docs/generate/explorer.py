@@ -14,11 +14,8 @@ from typing import Any
 import lastiterate
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.answers import answer
-from lastiterate.explore.server import FIRST
-from lastiterate.explore.server import PRESETS
-from lastiterate.explore.server import page_options
-from lastiterate.explore.server import usual_delta
 from lastiterate.explore.page_runs import run_from_page
+from lastiterate.explore.server import FIRST, PRESETS, page_options, usual_delta
 
 FOLDER = "try"
 _NOISE, _EPOCHS = (0.5, 1.0, 2.0), (0.2, 0.5, 1.0, 2.0, 5.0)
