@@ -14,7 +14,7 @@ from scipy.stats import binom
 import lastiterate as li
 from lastiterate import GaussianProfile, InvalidParameter
 from lastiterate.audit import empirical
-from lastiterate.audit.empirical import Claim, Evidence, power, upper_limits
+from lastiterate.audit.evidence import Claim, Evidence, power, upper_limits
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 from tests.slow import slow
@@ -268,7 +268,7 @@ class TestCommand:
         assert sum(len(one.get("outputs", ())) for one in kept) == 200
 
     def test_with_a_third_of_the_noise_it_is(self, capsys, monkeypatch, certificate):
-        from lastiterate.audit import empirical as certified_trainers
+        from lastiterate.audit import certified_trainers
 
         honest = certified_trainers.noisy_descent
 
@@ -303,7 +303,7 @@ class TestCommand:
     @pytest.mark.parametrize("batches", [slow("balls-and-bins"), "balls-and-bins-each-epoch"])
     def test_examples_that_pick_their_batch(self, batches):
         """Not refuted as it is certified; with a tenth of the noise in truth, refuted."""
-        from lastiterate.audit.empirical import certified_trainer
+        from lastiterate.audit.certified_trainers import certified_trainer
 
         rows = np.random.default_rng(0).normal(size=(40, 2))
         model = PrivateRidge(
@@ -319,7 +319,7 @@ class TestCommand:
     @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
     def test_the_pair_is_as_far_apart_as_the_run_says(self, adjacency):
         """The first step of a regression: the means differ by eta L / b."""
-        from lastiterate.audit.empirical import certified_trainer
+        from lastiterate.audit.certified_trainers import certified_trainer
 
         rows = np.random.default_rng(0).normal(size=(50, 2))
         model = PrivateRidge(

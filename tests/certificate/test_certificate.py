@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lastiterate import ExponentialAverage, account, verify
-from lastiterate.audit.empirical import certified_trainer
+from lastiterate.audit.certified_trainers import certified_trainer
 from lastiterate.certificate.fields import digest
 from lastiterate.certificate.issue import issue
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType

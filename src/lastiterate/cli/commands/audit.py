@@ -57,7 +57,8 @@ def audit(
     Example: lastiterate audit --model model/model.json --runs 2000 --record audit.jsonl
     """
     from lastiterate.audit import empirical
-    from lastiterate.audit.empirical import OwnUnlearner, looks, trainer_of_certificate
+    from lastiterate.audit.certified_trainers import OwnUnlearner, trainer_of_certificate
+    from lastiterate.audit.trials import looks
     from lastiterate.privacy_report import PrivacyReport
     from lastiterate.profile.rounded import gdp_but_for_failure
 
@@ -148,7 +149,7 @@ def _enough(mu: float, confidence: float) -> str:
     """
     from scipy.special import ndtr
 
-    from lastiterate.audit.empirical import power
+    from lastiterate.audit.evidence import power
     from lastiterate.profile.gaussian import GaussianProfile
 
     if not mu < math.inf:
