@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate import _files, plot
 from lastiterate._files import sealed, with_an_end
-from lastiterate.audit import trials
+from lastiterate.audit import empirical as trials
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.features import QuadraticSketch

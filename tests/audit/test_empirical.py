@@ -14,7 +14,7 @@ from scipy.stats import binom
 import lastiterate as li
 from lastiterate import GaussianProfile, InvalidParameter
 from lastiterate.audit import empirical
-from lastiterate.audit.evidence import Claim, Evidence, power, upper_limits
+from lastiterate.audit.empirical import Claim, Evidence, power, upper_limits
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 from tests.slow import slow

@@ -7,10 +7,10 @@ import pytest
 
 import lastiterate as li
 from lastiterate.audit import exact
+from lastiterate.audit.exact import FAMILIES
 from lastiterate.errors import NoInstanceApplies
 from lastiterate.lower_bounds import participation
 from lastiterate.lower_bounds.admitted_maps import admitted
-from lastiterate.lower_bounds.families import FAMILIES
 from lastiterate.lower_bounds.quadratics import autoregression_lower_profile
 from tests.slow import slow
 

@@ -9,7 +9,7 @@ import pytest
 import lastiterate as li
 from lastiterate.audit import empirical, exact
 from lastiterate.audit.certified_trainers import OwnTrainer, OwnUnlearner, trainer_of_certificate
-from lastiterate.audit.unlearned_pair import quadratics
+from lastiterate.audit.exact import quadratics
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateHuberRegressor
 from lastiterate.train.objectives import Huber

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.audit.exact import FAMILIES
 from lastiterate.lower_bounds.admitted_maps import admitted
-from lastiterate.lower_bounds.families import FAMILIES
 from lastiterate.lower_bounds.linear_paths import linear_steps, released_weights
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.run.loss import Gradients, linear_gradients

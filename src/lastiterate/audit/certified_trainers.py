@@ -20,7 +20,7 @@ import numpy as np
 
 from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport
-from lastiterate.audit.trials import Seeds
+from lastiterate.audit.empirical import Seeds
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun

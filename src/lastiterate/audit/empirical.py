@@ -8,19 +8,25 @@ the confidence; that nothing was refuted proves nothing beyond this pair and thi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import beta, binom
 
 from lastiterate import _check
+from lastiterate._files import IsOurs, write_whole
 from lastiterate._numerics.rounding import Array
-from lastiterate.audit.evidence import Certificate, Claim, Evidence, margins, power, upper_limits
-from lastiterate.audit.trials import Seeds, Trainer, outputs
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate._progress import track
+from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra, NumericalFailure
 from lastiterate.profile.lower import OneTestLowerProfile
+from lastiterate.profile.tradeoff import least_misses
 
 __all__ = [
     "Claim",
@@ -230,3 +236,252 @@ def _check_claim(certificate: Certificate, confidence: float) -> None:
         must_be = "a PrivacyProfile, a PrivacyReport or a Claim"
         raise InvalidType("certificate", certificate, must_be=must_be)
     _check.number("confidence", confidence, above=0.0, below=1.0)
+
+
+# Limits of error rates from counts of test outcomes, and whether a certificate can be true.
+#
+# A test rejects in h of n runs in the first world and fails to in m of n in the second.  By Clopper
+# and Pearson each rate is below its limit except with probability (1 - confidence)/2, so both are
+# with the confidence.  A certificate says that the second rate is at least f of the first, a
+# decreasing function: it is refuted where the limits say otherwise.
+
+
+class Certificate(Protocol):
+    """Anything that says how well no test can do: profiles, reports, claims."""
+
+    def tradeoff(self, fpr: float) -> float:
+        """The least false-negative rate at this false-positive rate."""
+        ...
+
+
+@dataclass(frozen=True)
+class Claim:
+    """(epsilon, delta)-DP, as somebody states it.
+
+    >>> round(Claim(1.0, 1e-5).tradeoff(0.1), 4)
+    0.7282
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check.number("epsilon", self.epsilon, at_least=0.0, at_most=700.0)
+        _check.number("delta", self.delta, at_least=0.0, at_most=1.0)
+
+    def tradeoff(self, fpr: float) -> float:
+        """The least false-negative rate of any test with this false-positive rate."""
+        alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
+        allowed = least_misses(alpha, np.array([self.epsilon]), np.array([self.delta]))
+        return max(0.0, float(allowed[0]))
+
+
+def upper_limits(counts: Array, runs: int, confidence: float) -> Array:
+    """Clopper and Pearson's limits: rates above are this unlikely to give so few."""
+    limits = beta.ppf(confidence, np.asarray(counts) + 1.0, runs - np.asarray(counts))
+    return np.where(np.asarray(counts) >= runs, 1.0, limits)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One test, fixed beforehand, tried on `runs` runs in each world."""
+
+    runs: int
+    false_positives: int
+    false_negatives: int
+    confidence: float
+
+    @property
+    def lower(self) -> OneTestLowerProfile:
+        """The lower bound on every true guarantee that these counts prove, with the confidence."""
+        false, missed = self.limits
+        return OneTestLowerProfile(false, 1.0 - missed)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The rates of false positives and negatives are both below, with the confidence."""
+        counts = np.array([self.false_positives, self.false_negatives], dtype=float)
+        false, missed = upper_limits(counts, self.runs, (1.0 + self.confidence) / 2.0)
+        return float(false), float(missed)
+
+    def refutes(self, certificate: Certificate) -> bool:
+        """Whether no true certificate could say this, in either direction."""
+        false, missed = self.limits
+        return missed < certificate.tradeoff(false) or false < certificate.tradeoff(missed)
+
+
+def margins(false: Array, missed: Array, certificate: Certificate) -> Array:
+    """The amount by which pairs of limits contradict a certificate, in standard deviations."""
+    edge = 1e-12
+    grid = np.unique(np.concatenate([np.geomspace(1e-6, 0.5, 60), np.linspace(0.02, 1.0, 50)]))
+    allowed = np.array([certificate.tradeoff(float(rate)) for rate in grid])
+    found = []
+    for one, other in ((false, missed), (missed, false)):
+        least = np.clip(np.interp(one, grid, allowed), edge, 1.0 - edge)
+        found.append(ndtri(least) - ndtri(np.clip(other, edge, 1.0 - edge)))
+    return np.asarray(np.maximum(*found))
+
+
+def power(
+    fpr: float, fnr: float, certificate: Certificate, *, runs: int, confidence: float = 0.99
+) -> float:
+    """The chance that `runs` judged runs in each world refute, for a test of known error rates.
+
+    >>> from lastiterate import GaussianProfile
+    >>> round(power(0.2, 0.2, GaussianProfile(1.0), runs=1_000), 3)
+    1.0
+    """
+    level = (1.0 + confidence) / 2.0
+    spread = 8.0 * math.sqrt(runs * fpr * (1.0 - fpr)) + 8.0
+    low, high = max(0, int(runs * fpr - spread)), min(runs, math.ceil(runs * fpr + spread))
+    hits = np.unique(np.linspace(low, high, 200).astype(int))
+    missed_limits = upper_limits(np.arange(runs + 1.0), runs, level)
+    chances = []
+    for limit in upper_limits(hits.astype(float), runs, level):
+        needed = certificate.tradeoff(float(limit))
+        most = int(np.searchsorted(missed_limits, needed)) - 1
+        chances.append(float(binom.cdf(most, runs, fnr)))
+    # More false positives never help, so between those looked at the later one's chance holds.
+    below = np.diff(binom.cdf(hits, runs, fpr), prepend=0.0)
+    return float(np.sum(below * np.array(chances)))
+
+
+# Many seeded runs of a trainer in both worlds, kept in a file so that none is made twice.
+#
+# Seeds are derived from the block's number, so that a result depends neither on how many processes
+# made it nor on whether the audit was interrupted.  The file has one JSON record a line: what is
+# audited, then one for each block; a last line that was cut short is made again.  Looking at
+# results before going on is noted too: each look is a chance to refute by accident.
+
+
+Seeds = NDArray[np.uint64]
+Trainer = Callable[[int, Seeds], Any]
+Block = tuple[int, int]  # world, number
+
+_FORMAT = "lastiterate audit 2"
+_JUDGED = "judged after"
+
+
+def outputs(
+    trainer: Trainer,
+    *,
+    runs: int,
+    seed: int = 0,
+    block: int = 500,
+    jobs: int = 1,
+    file: Path | None = None,
+    name: str = "",
+) -> tuple[Array, Array]:
+    """Outputs of `trainer(world, seeds)` in each of two worlds: a row for each of `runs` runs."""
+    size = _check.count("block", block, at_least=1)
+    count = _check.count("runs", runs, at_least=2)
+    start = _check.count("seed", seed, at_least=0)
+    lengths = [min(size, count - first) for first in range(0, count, size)]
+    wanted = [(world, number) for number in range(len(lengths)) for world in (0, 1)]
+    header = {"format": _FORMAT, "name": name, "seed": start, "block": size}
+    done = {} if file is None else _resumed(file, header)
+    # A last block of another length is made anew: an audit may go on to more runs.
+    todo = [one for one in wanted if one not in done or len(done[one]) != lengths[one[1]]]
+
+    def make(one: Block) -> tuple[Block, Array]:
+        world, number = one
+        state = np.random.SeedSequence([start, world, number])
+        # 53 bits, which every generator takes and every float holds.
+        seeds = state.generate_state(lengths[number], np.uint64).astype(np.uint64) >> np.uint64(11)
+        return one, _checked(trainer(world, seeds), lengths[number])
+
+    made = _made(make, todo, _check.count("jobs", jobs, at_least=1))
+    for one, rows in track("runs of the trainer", made, len(todo)):
+        done[one] = rows
+        if file is not None:
+            record = {"world": one[0], "number": one[1], "outputs": rows.tolist()}
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(record) + "\n")
+    worlds = [
+        np.concatenate([done[world, number] for number in range(len(lengths))]) for world in (0, 1)
+    ]
+    return worlds[0], worlds[1]
+
+
+def _checked(released: Any, runs: int) -> Array:
+    rows = np.asarray(released, dtype=float)
+    rows = rows.reshape(runs, -1) if rows.size and rows.size % runs == 0 else rows
+    if rows.ndim != 2 or rows.shape[0] != runs:
+        must_be = f"an array with a row for each of {runs} seeds"
+        raise InvalidParameter("trainer's result", must_be=must_be, found=f"shape {rows.shape}")
+    if not np.isfinite(rows).all():
+        raise NumericalFailure("a run of the trainer released numbers that are not finite.")
+    return rows
+
+
+def _made(
+    make: Callable[[Block], tuple[Block, Array]], todo: list[Block], jobs: int
+) -> Iterator[tuple[Block, Array]]:
+    if jobs == 1 or len(todo) < 2:
+        yield from map(make, todo)
+        return
+    try:
+        from joblib import Parallel, delayed
+    except ImportError:
+        raise MissingExtra("an audit on several cores", "joblib", extra="audit") from None
+    yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(
+        delayed(make)(one) for one in todo
+    )
+
+
+def _resumed(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
+    """The blocks that the file holds; its header is written, and a cut last line removed."""
+    content = file.read_bytes() if file.exists() else b""
+    if not content:
+        write_whole("file", file, json.dumps(header) + "\n", _is(b""))
+        return {}
+    whole = content[: content.rfind(b"\n") + 1]
+    records = [_parsed(file, line) for line in whole.splitlines()]
+    if not records or records[0] != header:
+        raise InvalidParameter("file", str(file), must_be=_other(records, header))
+    if whole != content:
+        write_whole("file", file, whole, _is(content))
+    try:
+        return {
+            (one["world"], one["number"]): np.array(one["outputs"])
+            for one in records[1:]
+            if _JUDGED not in one
+        }
+    except (KeyError, TypeError) as error:
+        raise InvalidParameter("file", str(file), must_be="the record of an audit") from error
+
+
+def _is(content: bytes) -> IsOurs:
+    """Recognises what was read."""
+    return lambda found: found == content
+
+
+def looks(file: Path, runs: int) -> list[int]:
+    """After how many runs this record was judged, this time included, which is noted in it."""
+    records = [_parsed(file, line) for line in file.read_text(encoding="utf-8").splitlines()]
+    before = sorted({one[_JUDGED] for one in records if _JUDGED in one})
+    if runs not in before:
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({_JUDGED: runs}) + "\n")
+    return sorted({*before, runs})
+
+
+def _other(records: list[dict[str, Any]], header: dict[str, Any]) -> str:
+    """In what a record is another audit's."""
+    first = records[0] if records else {}
+    differ = [name for name in header if first.get(name) != header[name]]
+    told = {"name": "certificate"}
+    return (
+        "absent, or the record of the same audit; this one is of another "
+        f"{' and '.join(told.get(name, name) for name in differ) or 'kind'}"
+    )
+
+
+def _parsed(file: Path, line: str | bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise InvalidParameter("file", str(file), must_be="one JSON object a line")
+    return record

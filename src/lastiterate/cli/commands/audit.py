@@ -58,7 +58,7 @@ def audit(
     """
     from lastiterate.audit import empirical
     from lastiterate.audit.certified_trainers import OwnUnlearner, trainer_of_certificate
-    from lastiterate.audit.trials import looks
+    from lastiterate.audit.empirical import looks
     from lastiterate.privacy_report import PrivacyReport
     from lastiterate.profile.rounded import gdp_but_for_failure
 
@@ -149,7 +149,7 @@ def _enough(mu: float, confidence: float) -> str:
     """
     from scipy.special import ndtr
 
-    from lastiterate.audit.evidence import power
+    from lastiterate.audit.empirical import power
     from lastiterate.profile.gaussian import GaussianProfile
 
     if not mu < math.inf:
