@@ -24,7 +24,7 @@ EXTRAS = {
     "distributed": ["src/lastiterate/dask", "tests/dask", "docs/dask.md"],
     "torch": ["src/lastiterate/torch", "tests/torch"],
     "opacus": ["src/lastiterate/opacus", "tests/opacus"],
-    "onnxruntime": ["src/lastiterate/onnx", "tests/onnx"],
+    "onnxruntime": ["src/lastiterate/onnx.py", "tests/test_onnx.py"],
     "safetensors": ["src/lastiterate/huggingface.py", "tests/test_huggingface.py"],
     "nbclient": ["tests/notebooks"],
     "polars": ["tests/tables/test_cells_of_frames.py"],

@@ -18,8 +18,7 @@ PACKAGE = Path(lastiterate.__file__).parent
 
 # A module may import from storeys below its own, and within its own as long as nothing is circular.
 STOREYS = {
-    "arithmetic": {"errors", "_numerics", "_check", "_digits", "_escape", "_files", "_html",
-                   "_progress", "_warning"},
+    "arithmetic": {"errors", "_numerics", "_check", "_display", "_files", "_html", "_progress"},
     "notions": {"run", "shifts", "profile", "other_releases", "tables"},
     "bounds": {"bounds", "lower_bounds"},
     "questions": {
