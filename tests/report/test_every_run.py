@@ -28,7 +28,7 @@ def test_of_every_kind(run):
     read(run)
 
 
-@given(run=runs(bound="fixed-order/non-smooth"))
+@given(run=runs().filter(lambda run: run.loss.smoothness is None))
 @settings(max_examples=20)
 def test_without_smoothness(run):
     read(run)
@@ -41,7 +41,16 @@ def test_where_the_next_bound_needs_no_smoothness(steps):
 
 def test_page_without_smoothness():
     pytest.importorskip("matplotlib")
-    assert "fixed-order/non-smooth" in li.account(CONVEX_WITHOUT_SMOOTHNESS).to_html()
+    assert "composition/fixed-order" in li.account(CONVEX_WITHOUT_SMOOTHNESS).to_html()
+
+
+@pytest.mark.parametrize("rule", [li.Cyclic, li.ShuffledOnce, li.ShuffledEachEpoch])
+def test_composition_answers_without_smoothness_and_says_what_is_missing(rule):
+    report = li.account(CONVEX_WITHOUT_SMOOTHNESS.replace(batches=rule(40, 10), domain=li.Ball(1)))
+    assert report.epsilon(1e-5) <= report.all["composition/fixed-order"].epsilon(1e-5)
+    (unmet,) = report.unmet["fixed-order/convex"]
+    assert unmet.found == "smoothness=None"
+    assert "squared hinge" in unmet.remedy
 
 
 def test_a_cut_run_with_a_schedule_of_momentum():

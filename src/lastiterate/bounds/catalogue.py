@@ -12,7 +12,6 @@ from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITI
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
-from lastiterate.bounds.fixed_order.nonsmooth import NON_SMOOTH
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEPS_FIXED_ORDER
 from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
@@ -33,7 +32,6 @@ CATALOGUE: Mapping[str, Bound] = MappingProxyType(
             SHORT_STEPS_FIXED_ORDER,
             NON_CONVEX,
             MOMENTUM,
-            NON_SMOOTH,
             SHUFFLED,
             BALLS_AND_BINS,
             BALANCED,

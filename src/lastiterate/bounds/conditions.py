@@ -91,7 +91,10 @@ CONVEX = Hypothesis(
     "a convex loss for every example", _not_convex, "see fixed-order/non-convex, or a convex model"
 )
 SMOOTH = Hypothesis(
-    "a known smoothness", _not_smooth, "state Loss(smoothness=..), if the gradient is Lipschitz"
+    "a known smoothness",
+    _not_smooth,
+    "state Loss(smoothness=..), if the gradient is Lipschitz; else smooth the loss, as the squared "
+    "hinge does the hinge",
 )
 SHORT_STEPS = Hypothesis(
     "step_size <= 2/smoothness in every step", _long_steps, "shorten the steps"

@@ -11,7 +11,6 @@ from lastiterate.bounds.shuffling.early_mixture import BIN_EARLY_MIXTURE
 from lastiterate.bounds.shuffling.early_transport import EARLY_TRANSPORT
 from lastiterate.bounds.shuffling.last_epochs_average import LAST_EPOCHS_AVERAGE
 from lastiterate.bounds.shuffling.momentum_transport import MOMENTUM_TRANSPORT
-from lastiterate.bounds.shuffling.nonsmooth_average import NON_SMOOTH_AVERAGE
 from lastiterate.bounds.shuffling.position_average import AVERAGE_EACH_EPOCH, AVERAGE_ONCE
 from lastiterate.bounds.shuffling.position_transport import JOINT_TRANSPORT, TRANSPORT
 from lastiterate.bounds.staged_bound import StagedBound, least_of
@@ -71,7 +70,6 @@ SHUFFLED: StagedBound = least_of(
     AVERAGE_EACH_EPOCH,
     LAST_EPOCHS_AVERAGE,
     MOMENTUM_TRANSPORT,
-    NON_SMOOTH_AVERAGE,
     id="random-order/shuffled",
     gives="an average over the example's secret position in a shuffled order, which stays hidden",
     source=Citation(
