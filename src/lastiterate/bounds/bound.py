@@ -168,6 +168,12 @@ def _always(run: TrainingRun) -> bool:
     return True
 
 
+def _listed(id_: str) -> Bound:
+    from lastiterate.bounds.catalogue import RECORDS  # which lists the bounds made here
+
+    return RECORDS[id_]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Bound(Statement):
     """An upper bound, proved or as published.
@@ -203,6 +209,9 @@ class Bound(Statement):
         object.__setattr__(self, "evaluate", _of_single_examples(self.evaluate))
         if self.by_position is not None:
             object.__setattr__(self, "by_position", _of_single_examples(self.by_position))
+
+    def __reduce__(self) -> tuple[Callable[[str], Bound], tuple[str]]:
+        return _listed, (self.id,)
 
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
         """The bounds in `rests_on` whose hypotheses this run satisfies, given the batches."""
