@@ -103,7 +103,11 @@ class ReportBounds(BestProfile):
     def _applying(self) -> tuple[LowerBound, ...]:
         if self.of_more_than_the_run:
             return ()
-        return tuple(bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run))
+        return tuple(
+            bound
+            for bound in LOWER_BOUNDS.values()
+            if not bound.listed_only and not bound.unmet(self.run)
+        )
 
     @cached_property
     def estimates(self) -> Mapping[str, Estimate]:

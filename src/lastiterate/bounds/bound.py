@@ -280,11 +280,13 @@ class LowerBound(Statement):
     `evaluate` exhibits one of these runs and tests that tell its two data sets apart.  `gradients`
     states how large the gradients of those that it may exhibit are.  The bound applies only where
     the description admits all of them.  `quick` says whether it takes little time for a run.
+    Reports do not evaluate those that are `listed_only`: another lower bound includes them.
     """
 
     evaluate: Callable[[TrainingRun], LowerProfile]
     gradients: Callable[[TrainingRun], Iterable[Gradients]]
     quick: Callable[[TrainingRun], bool] = _always
+    listed_only: bool = False
 
     @property
     def certainty(self) -> Certainty:
