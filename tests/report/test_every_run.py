@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 import lastiterate as li
+from lastiterate.bounds.catalogue import RECORDS
 from tests.bounds.test_catalogue import runs
 
 CONVEX_WITHOUT_SMOOTHNESS = li.TrainingRun(
@@ -37,6 +38,18 @@ def test_without_smoothness(run):
 @pytest.mark.parametrize("steps", [1, 4, 9])
 def test_where_the_next_bound_needs_no_smoothness(steps):
     read(CONVEX_WITHOUT_SMOOTHNESS.replace(steps=steps))
+
+
+@pytest.mark.parametrize("rule", [li.Cyclic, li.ShuffledOnce, li.BallsAndBins, li.PoissonSampled])
+def test_printed_reports_list_no_stages_and_no_refusal_that_a_better_bound_answers(rule):
+    loss = li.Loss(smoothness=1.0, lipschitz=1.0, regulariser=0.01)
+    run = CONVEX_WITHOUT_SMOOTHNESS.replace(batches=rule(40, 10), loss=loss, noise_std=0.1)
+    report = li.account(run)
+    text = str(report)
+    assert [id_ for id_ in RECORDS.keys() - li.CATALOGUE.keys() if id_ in text] == []
+    assert "nothing to do" not in text
+    staged = rule is not li.Cyclic
+    assert ("report.unmet" in text) == staged == bool(report.unmet.keys() - li.CATALOGUE.keys())
 
 
 def test_page_without_smoothness():

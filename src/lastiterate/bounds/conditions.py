@@ -82,6 +82,7 @@ def contracts_by_step_size(run: TrainingRun) -> bool:
     return bool(np.all(gaps(run) >= 0.0))
 
 
+NOTHING_TO_DO = "nothing to do"  # what the remedy begins with where a better bound applies
 ONLY_LAST_ITERATE = Hypothesis(
     "a run that publishes nothing but its last iterate (and perhaps the batch order)",
     _more_released,

@@ -213,7 +213,7 @@ NON_CONVEX = Bound(
         Hypothesis(
             "steps that may expand",
             _contracts,
-            "nothing to do: fixed-order/convex covers this run, and is never worse",
+            f"{conditions.NOTHING_TO_DO}: fixed-order/convex covers this run, and is never worse",
         ),
     ),
     certainty=Certainty.UPPER,
