@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.bounds.catalogue import PUBLISHED, RECORDS, Chosen, select
+from lastiterate.bounds.catalogue import PUBLISHED, Chosen, select
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.other_releases import Release
 from lastiterate.privacy_report import PrivacyReport as PrivacyReport
@@ -73,12 +73,13 @@ def account(
         refused |= bound.unmet_stages(run)
     if not applying:
         raise NoBoundApplies(run, refused)
-    guarantees = LazyProfiles([bound.id for bound in applying], partial(_guarantee, run, other_mu))
+    by_id = {bound.id: bound for bound in applying}
+    guarantees = LazyProfiles(by_id, partial(_guarantee, run, other_mu))
     return PrivacyReport(run, guarantees, refused, tuple(other_releases))
 
 
-def _guarantee(run: TrainingRun, other_mu: float, id_: str) -> PrivacyProfile:
-    return compose_with_gaussian(RECORDS[id_].guarantee(run), other_mu)
+def _guarantee(run: TrainingRun, other_mu: float, bound: Bound) -> PrivacyProfile:
+    return compose_with_gaussian(bound.guarantee(run), other_mu)
 
 
 def _proved_bounds() -> list[Bound]:

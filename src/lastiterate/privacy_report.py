@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from lastiterate import _check
 from lastiterate._display import up
-from lastiterate._progress import track
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.errors import Unmet
 from lastiterate.other_releases import Release
-from lastiterate.profile.best import LazyProfiles, changed_profiles, cheap
+from lastiterate.profile.best import LazyProfiles, cheap, least_epsilons, some_of
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile, Rounding
@@ -112,8 +110,7 @@ class PrivacyReport(ReportForms, ReportBounds):
     def cheap(self) -> PrivacyReport:
         """The report by those bounds alone whose whole curves take little time."""
         quick = [id_ for id_ in self.used if RECORDS[id_].is_quick(self.run)] or list(self.used)
-        used = LazyProfiles(quick, self.used.__getitem__)
-        return replace(self, all=changed_profiles(used, cheap))
+        return replace(self, all=LazyProfiles(some_of(self.used, quick), cheap))
 
     def _is_quick(self) -> bool:
         if self.run.batches.resampling is Resampling.EACH_STEP:
@@ -160,28 +157,17 @@ class PrivacyReport(ReportForms, ReportBounds):
         """The epsilon of every bound that may have the least epsilon, computed once per delta."""
         delta = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         if delta not in self._known:
-            epsilons: dict[str, float] = {}
-            for id_ in track("accounting", self._most_promising_first):
-                least = min(epsilons.values(), default=math.inf)
-                if not self._is_above(id_, least, delta):
-                    epsilons[id_] = self.used[id_].epsilon(delta)
-            self._known[delta] = epsilons
+            # Those with a quick lower bound on delta come last: they can often be left out.
+            ids = sorted(self.used, key=lambda id_: RECORDS[id_].has_delta_lower_bound)
+            is_above = {id_: partial(RECORDS[id_].is_above, self.run) for id_ in ids}
+            self._known[delta] = least_epsilons(
+                some_of(self.used, ids), delta, {} if self.of_more_than_the_run else is_above
+            )
         return self._known[delta]
 
     @cached_property
     def _known(self) -> dict[float, Mapping[str, float]]:
         return {}
-
-    @property
-    def _most_promising_first(self) -> list[str]:
-        """Ids of the bounds in use; those with a quick lower bound on delta come last."""
-        return sorted(self.used, key=lambda id_: RECORDS[id_].has_delta_lower_bound)
-
-    def _is_above(self, id_: str, epsilon: float, delta: float) -> bool:
-        """Whether this bound is known to exceed `epsilon`, without evaluating it."""
-        if self.of_more_than_the_run or not epsilon < math.inf:
-            return False
-        return RECORDS[id_].is_above(self.run, epsilon, delta)
 
     def with_release(self, release: Release, rounding: Rounding | None = None) -> PrivacyReport:
         """The report on this run and one more published statistic of the same examples.
@@ -264,7 +250,7 @@ class PrivacyReport(ReportForms, ReportBounds):
         if self.rounding is not None:
             raise ValueError("the rounding of these results is charged already")
         require_plain_steps(self.run, "the charge for rounding")
-        profiles = changed_profiles(self.all, partial(_computed, rounding))
+        profiles = LazyProfiles(self.all, partial(_computed, rounding))
         return replace(self, all=profiles, rounding=rounding)
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.errors import InvalidParameter
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.other_releases import KINDS, Release, joint_mu
-from lastiterate.profile.best import BestProfile, LazyProfiles, StagedProfile
+from lastiterate.profile.best import BestProfile, StagedProfile, some_of
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
@@ -36,7 +36,7 @@ class ReportBounds(BestProfile):
     def used(self) -> Mapping[str, PrivacyProfile]:
         """The guarantees in use, by id: those of proved bounds, or all if no bound is proved."""
         proved = [id_ for id_ in self.all if RECORDS[id_].certainty is Certainty.UPPER]
-        return LazyProfiles(proved, self.all.__getitem__) if proved else self.all
+        return some_of(self.all, proved) if proved else self.all
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
@@ -103,7 +103,11 @@ class ReportBounds(BestProfile):
     def _applying(self) -> tuple[LowerBound, ...]:
         if self.of_more_than_the_run:
             return ()
-        return tuple(bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run))
+        return tuple(
+            bound
+            for bound in LOWER_BOUNDS.values()
+            if not bound.listed_only and not bound.unmet(self.run)
+        )
 
     @cached_property
     def estimates(self) -> Mapping[str, Estimate]:

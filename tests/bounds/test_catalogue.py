@@ -53,7 +53,6 @@ COSTLY = [
 SECONDS_A_RUN = {
     "composition/balanced",
     "composition/balls-and-bins",
-    "random-order/shuffled/average-non-smooth",
 }
 QUICK = [bound for bound in UPPER if bound not in COSTLY and not bound.id.endswith("momentum")]
 
@@ -98,11 +97,9 @@ def runs(draw, bound="any"):
         )
     )
     strong = draw(st.sampled_from([0.0, 0.01, 0.5])) if smoothness else 0.0
-    rough = bound.endswith("non-smooth")
-    smoothness, strong = (None, 0.0) if rough else (smoothness, strong)
-    convex = contracting or rough or draw(st.booleans())
-    lipschitz = draw(st.sampled_from([*([] if rough or amplified else [None]), 1.0, 5.0]))
-    clip = None if contracting or rough else draw(st.sampled_from([None, 0.5]))
+    convex = contracting or draw(st.booleans())
+    lipschitz = draw(st.sampled_from([*([] if amplified else [None]), 1.0, 5.0]))
+    clip = None if contracting else draw(st.sampled_from([None, 0.5]))
     gradients = min(x for x in (lipschitz, clip, math.inf) if x is not None)
     step_size = draw(st.sampled_from([0.01, 0.1, 0.3]))
     noise_std = draw(st.sampled_from([1.0, 0.1] if secret else [1.0, 1e-3]))

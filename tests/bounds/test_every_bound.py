@@ -176,9 +176,6 @@ class TestByPosition:
         by_position_is_sound(bound, batches)
 
     def test_positions_in_another_order_would_be_noticed(self, bound):
-        if bound.id == "fixed-order/non-smooth":
-            pytest.skip("later subgradient steps do not hide a single participation")
-
         def backwards(run):
             return bound.by_position(run)[::-1]
 

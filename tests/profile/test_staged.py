@@ -91,8 +91,13 @@ def test_guarantees_that_were_not_looked_at_can_be_saved():
     assert list(again.all) == list(report.all)
 
 
+@pytest.mark.parametrize("id_", ["fixed-order/convex", "random-order/shuffled/joint-transport"])
+def test_a_bound_is_saved_as_its_id(id_):
+    assert pickle.loads(pickle.dumps(RECORDS[id_])) is RECORDS[id_]
+
+
 def test_only_those_listed_are_there():
-    listed = LazyProfiles(["one"], lambda id_: li.GaussianProfile(1.0))
+    listed = LazyProfiles({"one": 1.0}, li.GaussianProfile)
     assert list(listed) == ["one"]
     assert len(listed) == 1
     assert "two" not in listed

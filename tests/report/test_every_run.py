@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 import lastiterate as li
+from lastiterate.bounds.catalogue import RECORDS
 from tests.bounds.test_catalogue import runs
 
 CONVEX_WITHOUT_SMOOTHNESS = li.TrainingRun(
@@ -28,7 +29,7 @@ def test_of_every_kind(run):
     read(run)
 
 
-@given(run=runs(bound="fixed-order/non-smooth"))
+@given(run=runs().filter(lambda run: run.loss.smoothness is None))
 @settings(max_examples=20)
 def test_without_smoothness(run):
     read(run)
@@ -39,9 +40,30 @@ def test_where_the_next_bound_needs_no_smoothness(steps):
     read(CONVEX_WITHOUT_SMOOTHNESS.replace(steps=steps))
 
 
+@pytest.mark.parametrize("rule", [li.Cyclic, li.ShuffledOnce, li.BallsAndBins, li.PoissonSampled])
+def test_printed_reports_list_no_stages_and_no_refusal_that_a_better_bound_answers(rule):
+    loss = li.Loss(smoothness=1.0, lipschitz=1.0, regulariser=0.01)
+    run = CONVEX_WITHOUT_SMOOTHNESS.replace(batches=rule(40, 10), loss=loss, noise_std=0.1)
+    report = li.account(run)
+    text = str(report)
+    assert [id_ for id_ in RECORDS.keys() - li.CATALOGUE.keys() if id_ in text] == []
+    assert "nothing to do" not in text
+    staged = rule is not li.Cyclic
+    assert ("report.unmet" in text) == staged == bool(report.unmet.keys() - li.CATALOGUE.keys())
+
+
 def test_page_without_smoothness():
     pytest.importorskip("matplotlib")
-    assert "fixed-order/non-smooth" in li.account(CONVEX_WITHOUT_SMOOTHNESS).to_html()
+    assert "composition/fixed-order" in li.account(CONVEX_WITHOUT_SMOOTHNESS).to_html()
+
+
+@pytest.mark.parametrize("rule", [li.Cyclic, li.ShuffledOnce, li.ShuffledEachEpoch])
+def test_composition_answers_without_smoothness_and_says_what_is_missing(rule):
+    report = li.account(CONVEX_WITHOUT_SMOOTHNESS.replace(batches=rule(40, 10), domain=li.Ball(1)))
+    assert report.epsilon(1e-5) <= report.all["composition/fixed-order"].epsilon(1e-5)
+    (unmet,) = report.unmet["fixed-order/convex"]
+    assert unmet.found == "smoothness=None"
+    assert "squared hinge" in unmet.remedy
 
 
 def test_a_cut_run_with_a_schedule_of_momentum():

@@ -94,7 +94,7 @@ class TestResult:
     def test_estimator(self, mapped):
         model = PrivateLogisticRegression(epsilon=8.0, batch_size=20).fit(mapped, LABELS)
         assert model.privacy_.run.batches == ShuffledBlocksOnce(100, 20)
-        assert "random-order/shuffled/transport" not in model.privacy_.all
+        assert "random-order/shuffled/joint-transport" not in model.privacy_.all
         assert model.privacy_.epsilon(1e-5) <= 8.0
         assert model.predict(ROWS).shape == (103,)
 

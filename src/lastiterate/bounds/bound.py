@@ -168,6 +168,12 @@ def _always(run: TrainingRun) -> bool:
     return True
 
 
+def _listed(id_: str) -> Bound:
+    from lastiterate.bounds.catalogue import RECORDS  # which lists the bounds made here
+
+    return RECORDS[id_]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Bound(Statement):
     """An upper bound, proved or as published.
@@ -203,6 +209,9 @@ class Bound(Statement):
         object.__setattr__(self, "evaluate", _of_single_examples(self.evaluate))
         if self.by_position is not None:
             object.__setattr__(self, "by_position", _of_single_examples(self.by_position))
+
+    def __reduce__(self) -> tuple[Callable[[str], Bound], tuple[str]]:
+        return _listed, (self.id,)
 
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
         """The bounds in `rests_on` whose hypotheses this run satisfies, given the batches."""
@@ -271,11 +280,13 @@ class LowerBound(Statement):
     `evaluate` exhibits one of these runs and tests that tell its two data sets apart.  `gradients`
     states how large the gradients of those that it may exhibit are.  The bound applies only where
     the description admits all of them.  `quick` says whether it takes little time for a run.
+    Reports do not evaluate those that are `listed_only`: another lower bound includes them.
     """
 
     evaluate: Callable[[TrainingRun], LowerProfile]
     gradients: Callable[[TrainingRun], Iterable[Gradients]]
     quick: Callable[[TrainingRun], bool] = _always
+    listed_only: bool = False
 
     @property
     def certainty(self) -> Certainty:

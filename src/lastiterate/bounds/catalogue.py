@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from lastiterate.bounds import published
 from lastiterate.bounds.approximation import Approximation
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.composition.balanced_composition import BALANCED_COMPOSITION
@@ -12,9 +13,7 @@ from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITI
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
-from lastiterate.bounds.fixed_order.nonsmooth import NON_SMOOTH
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEPS_FIXED_ORDER
-from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
 from lastiterate.bounds.staged_bound import StagedBound
 from lastiterate.bounds.subsampling.latest_participation import BALANCED
@@ -33,13 +32,12 @@ CATALOGUE: Mapping[str, Bound] = MappingProxyType(
             SHORT_STEPS_FIXED_ORDER,
             NON_CONVEX,
             MOMENTUM,
-            NON_SMOOTH,
             SHUFFLED,
             BALLS_AND_BINS,
             BALANCED,
             SAMPLED,
             POISSON,
-            *(bound for paper in PAPERS for bound in paper.BOUNDS),
+            *(bound for paper in published.PAPERS for bound in paper.BOUNDS),
         )
     }
 )
@@ -55,9 +53,7 @@ RECORDS: Mapping[str, Bound] = MappingProxyType(
         },
     }
 )
-APPROXIMATIONS: dict[str, Approximation] = {
-    one.id: one for paper in PAPERS for one in getattr(paper, "APPROXIMATIONS", ())
-}
+APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in published.APPROXIMATIONS}
 PUBLISHED = "published"  # the family that `account` uses only when asked
 
 

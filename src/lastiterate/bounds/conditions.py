@@ -82,6 +82,7 @@ def contracts_by_step_size(run: TrainingRun) -> bool:
     return bool(np.all(gaps(run) >= 0.0))
 
 
+NOTHING_TO_DO = "nothing to do"  # what the remedy begins with where a better bound applies
 ONLY_LAST_ITERATE = Hypothesis(
     "a run that publishes nothing but its last iterate (and perhaps the batch order)",
     _more_released,
@@ -91,7 +92,10 @@ CONVEX = Hypothesis(
     "a convex loss for every example", _not_convex, "see fixed-order/non-convex, or a convex model"
 )
 SMOOTH = Hypothesis(
-    "a known smoothness", _not_smooth, "state Loss(smoothness=..), if the gradient is Lipschitz"
+    "a known smoothness",
+    _not_smooth,
+    "state Loss(smoothness=..), if the gradient is Lipschitz; else smooth the loss, as the squared "
+    "hinge does the hinge",
 )
 SHORT_STEPS = Hypothesis(
     "step_size <= 2/smoothness in every step", _long_steps, "shorten the steps"

@@ -50,10 +50,11 @@ class StagedBound(Bound):
         stages = sorted(self.applying(run), key=lambda stage: stage.has_delta_lower_bound)
         if len(stages) == 1:
             return stages[0].guarantee(run)
+        by_id = {stage.id: stage for stage in stages}
         return StagedProfile(
-            LazyProfiles([stage.id for stage in stages], partial(_guarantee, run)),
-            is_above=partial(_is_above, run),
-            quick=[stage.id for stage in stages if stage.is_quick(run)],
+            LazyProfiles(by_id, partial(_guarantee, run)),
+            is_above={id_: partial(stage.is_above, run) for id_, stage in by_id.items()},
+            quick=[id_ for id_, stage in by_id.items() if stage.is_quick(run)],
         )
 
     def is_above(self, run: TrainingRun, epsilon: float, delta: float) -> bool:
@@ -110,19 +111,8 @@ def least_of(
     )
 
 
-# By id, since bounds cannot be pickled, and guarantees have to be.
-def _guarantee(run: TrainingRun, id_: str) -> PrivacyProfile:
-    return _record(id_).guarantee(run)
-
-
-def _is_above(run: TrainingRun, id_: str, epsilon: float, delta: float) -> bool:
-    return _record(id_).is_above(run, epsilon, delta)
-
-
-def _record(id_: str) -> Bound:
-    from lastiterate.bounds.catalogue import RECORDS
-
-    return RECORDS[id_]
+def _guarantee(run: TrainingRun, bound: Bound) -> PrivacyProfile:
+    return bound.guarantee(run)
 
 
 def _once(bounds: Iterable[Bound]) -> tuple[Bound, ...]:

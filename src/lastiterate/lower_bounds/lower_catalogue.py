@@ -1,7 +1,7 @@
 """Every lower bound, by id: the library's own and the papers'."""
 
+from lastiterate.bounds import published
 from lastiterate.bounds.bound import LowerBound
-from lastiterate.bounds.published import PAPERS
 from lastiterate.lower_bounds import (
     curved_interval,
     drifting,
@@ -22,7 +22,7 @@ LOWER_BOUNDS: dict[str, LowerBound] = {
         curved_interval,
         last_step,
         drifting_walk,
-        *PAPERS,
+        published,
     )
-    for bound in getattr(module, "LOWER_BOUNDS", ())
+    for bound in module.LOWER_BOUNDS
 }

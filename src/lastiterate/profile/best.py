@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
 from lastiterate._numerics.rounding import Array
+from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.privacy_profile import PrivacyProfile, Protected, protected_by_all
+
+_Source = TypeVar("_Source")
 
 
 class BestProfile(PrivacyProfile):
@@ -117,64 +121,73 @@ class FallbackProfile(PrivacyProfile):
 
 
 class LazyProfiles(Mapping[str, PrivacyProfile]):
-    """Guarantees by name; `evaluate` computes one, once."""
+    """Guarantees by name; `evaluate` makes each from its source, once, when it is looked at."""
 
-    def __init__(self, names: Collection[str], evaluate: Callable[[str], PrivacyProfile]) -> None:
-        self._names, self._evaluate = dict.fromkeys(names), evaluate
-        self._known: dict[str, PrivacyProfile] = {}
+    def __init__(
+        self, sources: Mapping[str, _Source], evaluate: Callable[[_Source], PrivacyProfile]
+    ) -> None:
+        self._sources: Mapping[str, Any] = sources
+        self._evaluate, self._known = evaluate, dict[str, PrivacyProfile]()
 
     def __getitem__(self, name: str) -> PrivacyProfile:
-        if name not in self._names:
-            raise KeyError(name)
         if name not in self._known:
-            self._known[name] = self._evaluate(name)
+            self._known[name] = self._evaluate(self._sources[name])
         return self._known[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in self._sources
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._sources)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._sources)
 
 
-Change = Callable[[PrivacyProfile], PrivacyProfile]
+def some_of(profiles: Mapping[str, PrivacyProfile], names: Iterable[str]) -> LazyProfiles:
+    """The guarantees with these names, in this order."""
+    return LazyProfiles({name: name for name in names}, profiles.__getitem__)
 
 
-def changed_profiles(profiles: Mapping[str, PrivacyProfile], change: Change) -> LazyProfiles:
-    """These guarantees, each changed when it is first needed."""
-    return LazyProfiles(list(profiles), partial(_changed, profiles, change))
-
-
-# Neither this nor what follows is a lambda, so that guarantees can be pickled.
-def _changed(profiles: Mapping[str, PrivacyProfile], change: Change, name: str) -> PrivacyProfile:
-    return change(profiles[name])
-
-
+# Not a lambda, so that guarantees can be pickled.
 def cheap(profile: PrivacyProfile) -> PrivacyProfile:
     """The quick substitute of a guarantee."""
     return profile.cheap()
 
 
-def _never(name: str, epsilon: float, delta: float) -> bool:
-    return False
+IsAbove = Callable[[float, float], bool]
+"""Whether a guarantee is quickly known to have a larger epsilon than this one at this delta."""
+
+
+def least_epsilons(
+    profiles: Mapping[str, PrivacyProfile], delta: float, is_above: Mapping[str, IsAbove]
+) -> dict[str, float]:
+    """The epsilon of every guarantee that may have the least; others need not be computed."""
+    epsilons: dict[str, float] = {}
+    for name in track("accounting", profiles, len(profiles)):
+        least = min(epsilons.values(), default=math.inf)
+        if least < math.inf and (
+            (name in is_above and is_above[name](least, delta))
+            or profiles[name]._exceeds(least, delta)
+        ):
+            continue
+        epsilons[name] = profiles[name].epsilon(delta)
+    return epsilons
 
 
 class StagedProfile(BestProfile):
     """The least of several guarantees, which are the stages of one proof.
 
-    `is_above` knows quickly whether a stage has a larger epsilon at a delta than the one given, so
-    that it need not be computed.  `quick` are the stages whose whole curves take little time.
+    `is_above` knows of some stages whether they need not be computed.  `quick` are the stages whose
+    whole curves take little time.
     """
 
     def __init__(
         self,
         stages: Mapping[str, PrivacyProfile],
         *,
-        is_above: Callable[[str, float, float], bool] = _never,
-        quick: Collection[str] = (),
+        is_above: Mapping[str, IsAbove],
+        quick: Collection[str],
     ) -> None:
         self.stages = stages
         self._is_above, self._quick = is_above, frozenset(quick)
@@ -189,29 +202,15 @@ class StagedProfile(BestProfile):
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon of any stage."""
-        return min(self.epsilons(delta).values())
+        return min(least_epsilons(self.stages, delta, self._is_above).values())
 
-    def epsilons(self, delta: float) -> dict[str, float]:
-        """The epsilon of every stage that may have the least."""
-        epsilons: dict[str, float] = {}
-        for name in self.stages:
-            least = min(epsilons.values(), default=math.inf)
-            if least < math.inf and self._is_above(name, least, delta):
-                continue
-            if not self.stages[name]._exceeds(least, delta):
-                epsilons[name] = self.stages[name].epsilon(delta)
-        return epsilons
-
-    def each(self, change: Change) -> StagedProfile:
+    def each(self, change: Callable[[PrivacyProfile], PrivacyProfile]) -> StagedProfile:
         """The least of the changed guarantees; a change must not make any of them smaller."""
-        changed = changed_profiles(self.stages, change)
+        changed = LazyProfiles(self.stages, change)
         return StagedProfile(changed, is_above=self._is_above, quick=self._quick)
 
     def cheap(self) -> PrivacyProfile:
         """The least of the quick stages, or a quick substitute of each if none is quick."""
         names = [name for name in self.stages if name in self._quick] or list(self.stages)
-        return StagedProfile(
-            LazyProfiles(names, partial(_changed, self.stages, cheap)),
-            is_above=self._is_above,
-            quick=names,
-        )
+        quick = LazyProfiles(some_of(self.stages, names), cheap)
+        return StagedProfile(quick, is_above=self._is_above, quick=names)

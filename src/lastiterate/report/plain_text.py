@@ -8,6 +8,7 @@ from textwrap import wrap
 from lastiterate._display import mu, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.report.advice import advice
 from lastiterate.report.run_text import (
     COLUMNS_EXPLAINED,
@@ -21,6 +22,7 @@ from lastiterate.report.run_text import (
 from lastiterate.report.summary import Summary, summary
 
 WIDEST = 100
+STAGES = "In Python, report.explain() lists the stages of bounds, and report.unmet what they need."
 
 
 def as_text(
@@ -60,6 +62,8 @@ def as_text(
     if content.refusals:
         lines += ["", *wrapped("Bounds for such batches that do not apply, and why:", width)]
         lines += _refusals(content, width)
+    if not report.unmet.keys() <= CATALOGUE.keys():
+        lines += ["", *wrapped(STAGES, width)]
     return "\n".join(lines)
 
 

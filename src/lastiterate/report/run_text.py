@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from lastiterate._display import down, printable, short, times, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.bounds.conditions import CONVEX
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.conditions import CONVEX, NOTHING_TO_DO
 from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import Unmet
 from lastiterate.other_releases import KINDS, Release
@@ -234,9 +234,11 @@ def charges(bound: Bound, run: TrainingRun) -> str:
 
 
 def refusals(report: PrivacyReport) -> list[Refusal]:
-    """The unmet hypotheses of the bounds for such batches, each of them once."""
+    """What would make more bounds for such batches apply, each hypothesis once; no stages."""
     concerned: dict[Unmet, list[str]] = {}
     for id_, reasons in report.unmet.items():
-        for reason in reasons if RECORDS[id_].is_about(report.run) else ():
-            concerned.setdefault(reason, []).append(id_)
+        about = id_ in CATALOGUE and CATALOGUE[id_].is_about(report.run)
+        if about and not any(one.remedy.startswith(NOTHING_TO_DO) for one in reasons):
+            for reason in reasons:
+                concerned.setdefault(reason, []).append(id_)
     return [Refusal(tuple(ids), reason) for reason, ids in concerned.items()]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.bounds.shuffling.position_transport import positions_of, shuffled_transport
 from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5, 3.5)
@@ -67,19 +69,14 @@ def attack(count, seed):
         adjacency = rng.choice(["replace", "zero-out"])
         run = described(rule, shape, ratio, contraction, str(adjacency))
         revealed = {li.ShuffledOnce: "once", li.ShuffledEachEpoch: "each-epoch"}[rule]
-        ids = ["random-order/shuffled/transport", f"random-order/shuffled/average-{revealed}"]
-        report = li.account(run, bounds=ids)
-        hidden = report.all["random-order/shuffled/transport"]
+        averaged = RECORDS[f"random-order/shuffled/average-{revealed}"].profile(run)
+        hidden = shuffled_transport(run)
         truth = exact(rng, rule, shape, ratio, contraction, adjacency)
         for epsilon, delta in zip(EPSILONS, truth, strict=True):
             certified = hidden.delta(epsilon)
             if delta > 1e-9:
                 worst = max(worst, delta / certified)
-            gained += any(
-                certified < 0.98 * profile.delta(epsilon)
-                for id_, profile in report.all.items()
-                if "average" in id_
-            )
+            gained += certified < 0.98 * averaged.delta(epsilon)
     return worst, gained
 
 
@@ -112,12 +109,12 @@ class TestVisit:
         return described(li.ShuffledEachEpoch, (2, 1, 2), 1.0, 0.283)
 
     def test_counts(self):
-        profile = li.account(self.run_(), bounds="random-order/shuffled/transport")
+        profile = shuffled_transport(self.run_())
         for epsilon in (1.5, 2.3, 3.0):
             assert self.exact(epsilon) <= profile.delta(epsilon)
 
     def test_without_it_the_claim_is_false(self, monkeypatch):
-        from lastiterate.bounds.shuffling import position_transport, positions_each_epoch
+        from lastiterate.bounds.shuffling import positions_each_epoch
 
         true = positions_each_epoch.PositionsEachEpoch.transport_mus
 
@@ -125,9 +122,9 @@ class TestVisit:
             return true(self, count, 0.0, late)
 
         monkeypatch.setattr(positions_each_epoch.PositionsEachEpoch, "transport_mus", without_visit)
-        position_transport.shuffled_transport.cache_clear()
-        claimed = position_transport.shuffled_transport(self.run_())
-        position_transport.shuffled_transport.cache_clear()
+        shuffled_transport.cache_clear()
+        claimed = shuffled_transport(self.run_())
+        shuffled_transport.cache_clear()
         assert any(self.exact(epsilon) > claimed.delta(epsilon) for epsilon in (2.3, 3.0))
 
 
@@ -166,7 +163,7 @@ FOUND = {
 def test_nothing_is_charged_too_little(name):
     rule, shape, ratio, adjacency, epsilon, factors, added, other = FOUND[name]
     run = described(rule, shape, ratio, 0.3, adjacency)
-    certified = li.account(run, bounds="random-order/shuffled/transport").delta(epsilon)
+    certified = shuffled_transport(run).delta(epsilon)
     truth = leaked(rule, shape, factors, added, [other, *added[1:]], epsilon)
     assert 0.01 * certified < truth <= certified
 
@@ -176,9 +173,9 @@ def test_nothing_is_charged_too_little(name):
 @pytest.mark.parametrize("rule", [li.ShuffledOnce, li.ShuffledEachEpoch])
 def test_extremes_promise_little_or_nothing(rule, ratio):
     run = described(rule, (50, 1, 120), ratio, 0.9)
-    report = li.account(run, bounds="random-order/shuffled/transport")
-    assert 0.0 <= report.epsilon(1e-6) <= math.inf
-    assert report.epsilon(1e-6) < 1e-3 or ratio > 1.0
+    profile = shuffled_transport(run)
+    assert 0.0 <= profile.epsilon(1e-6) <= math.inf
+    assert profile.epsilon(1e-6) < 1e-3 or ratio > 1.0
 
 
 class TestPatterns:
@@ -210,8 +207,6 @@ class TestPatterns:
 
     @pytest.mark.parametrize("receiving, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
     def test_of_a_truncated_epoch(self, receiving, late):
-        from lastiterate.bounds.shuffling.position_transport import positions_of
-
         positions = positions_of(described(li.ShuffledEachEpoch, (4, 1, 6), 1.0, 0.9))
         order = [5, 4, 3, 2, 1, 0]  # from the latest
         for count in range(1, 6):
@@ -222,8 +217,6 @@ class TestPatterns:
                     assert self.mu(participations, 6) <= charged[order.index(t)] * (1 + 1e-9)
 
     def test_both_orders_of_the_data_sets_are_computed(self):
-        from lastiterate.bounds.shuffling.position_transport import shuffled_transport
-
         run = described(li.ShuffledOnce, (4, 1, 8), 1.0, 0.9, "zero-out")
         one, other = shuffled_transport(run)._directions
         assert not np.allclose(one[0]._transport_mus, other[0]._transport_mus)

@@ -62,7 +62,9 @@ NOT_BOTH = Hypothesis(
     "publish the last iterate, or train without momentum",
 )
 NOT_PLAIN = Hypothesis(
-    "momentum or an average of iterates", _neither, "see fixed-order/convex for plain steps"
+    "momentum or an average of iterates",
+    _neither,
+    f"{conditions.NOTHING_TO_DO}: see fixed-order/convex for plain steps",
 )
 UNBOUNDED = Hypothesis(
     "an unbounded domain",

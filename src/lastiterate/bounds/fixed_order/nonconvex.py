@@ -198,11 +198,6 @@ def _contracts(run: TrainingRun) -> str | None:
     return None if expands else "steps that contract"
 
 
-STEPS_THAT_MAY_EXPAND = Hypothesis(
-    "steps that may expand",
-    _contracts,
-    "nothing to do: fixed-order/convex covers this run, and is never worse",
-)
 NON_CONVEX = Bound(
     id="fixed-order/non-convex",
     gives="a Gaussian guarantee for the last iterate without convexity, or with clipped gradients",
@@ -214,7 +209,11 @@ NON_CONVEX = Bound(
             _nothing_known,
             "state Loss(smoothness=..), Loss(holder=..), Loss(lipschitz=..) or clip_norm",
         ),
-        STEPS_THAT_MAY_EXPAND,
+        Hypothesis(
+            "steps that may expand",
+            _contracts,
+            f"{conditions.NOTHING_TO_DO}: fixed-order/convex covers this run, and is never worse",
+        ),
     ),
     certainty=Certainty.UPPER,
     source=Citation(

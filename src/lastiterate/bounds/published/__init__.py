@@ -1,6 +1,6 @@
 """Theorems of papers on the last iterate, as published; a folder for each paper.
 
-A paper exports BOUNDS and, where it has some, LOWER_BOUNDS and APPROXIMATIONS.
+A paper exports BOUNDS; those that have lower bounds or estimates are named below, too.
 """
 
 from types import ModuleType
@@ -24,3 +24,9 @@ PAPERS: tuple[ModuleType, ...] = (
     feldman_mironov_talwar_thakurta,
     steinke_et_al,
 )
+LOWER_BOUNDS = (
+    *bok_su_altschuler.LOWER_BOUNDS,
+    *altschuler_talwar.LOWER_BOUNDS,
+    *chourasia_ye_shokri.LOWER_BOUNDS,
+)
+APPROXIMATIONS = (*bok_su_altschuler.APPROXIMATIONS, *steinke_et_al.APPROXIMATIONS)

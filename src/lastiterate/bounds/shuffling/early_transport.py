@@ -14,8 +14,8 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEP_NEEDS, equal_short_steps
 from lastiterate.bounds.shuffling.earlier_epochs import EarlierFactor, earlier_factors
 from lastiterate.bounds.shuffling.position_transport import (
+    JOINT_TRANSPORT,
     LARGEST_MU,
-    TRANSPORT,
     LawsFactory,
     has_many_positions,
     late_counts,
@@ -134,8 +134,8 @@ def _quick(
 EARLY_TRANSPORT = Bound(
     id="random-order/shuffled/early-transport",
     gives="the same for short steps, in which noise before a participation hides it, too",
-    covers=TRANSPORT.covers,
-    needs=tuple(dict.fromkeys((*TRANSPORT.needs, *SHORT_STEP_NEEDS))),
+    covers=JOINT_TRANSPORT.covers,
+    needs=tuple(dict.fromkeys((*JOINT_TRANSPORT.needs, *SHORT_STEP_NEEDS))),
     certainty=Certainty.UPPER,
     source=Citation(
         "lastiterate",
@@ -144,6 +144,6 @@ EARLY_TRANSPORT = Bound(
         "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
     ),
     evaluate=early_transport,
-    rests_on=TRANSPORT.rests_on,
+    rests_on=JOINT_TRANSPORT.rests_on,
     charges="averages over the example's secret position, which noise before and after it hides",
 )

@@ -17,8 +17,8 @@ from lastiterate.bounds.fixed_order.momentum_positions import (
     tail_groups,
 )
 from lastiterate.bounds.shuffling.position_transport import (
+    JOINT_TRANSPORT,
     LARGEST_MU,
-    TRANSPORT,
     sensitivity_factors,
 )
 from lastiterate.bounds.shuffling.positions import with_no_position
@@ -97,7 +97,7 @@ MOMENTUM_TRANSPORT = Bound(
     id="random-order/shuffled/momentum",
     gives="the average over the example's position in a secret order, for SGD with momentum or an "
     "average of iterates",
-    covers=TRANSPORT.covers,
+    covers=JOINT_TRANSPORT.covers,
     needs=(NOT_PLAIN, conditions.SECRET_ORDER, *NEEDS, EQUAL_STEPS),
     certainty=Certainty.UPPER,
     beyond_plain_steps=True,

@@ -1,8 +1,8 @@
-"""The bounds for shuffled runs whose secret position stays hidden: transport and joint transport.
+"""The bound for shuffled runs whose secret position stays hidden: transport and joint transport.
 
 `position_average` holds even if the position is revealed with the last iterate.  With many batches
-in an epoch nearly all of its epsilon is the probability of the very last batch.  The bounds here
-transport mass of late positions to earlier ones.  `docs/tightness.md#transport` and
+in an epoch nearly all of its epsilon is the probability of the very last batch.  The bound here
+transports mass of late positions to earlier ones.  `docs/tightness.md#transport` and
 `docs/tightness.md#joint-transport` have the theorems.
 """
 
@@ -37,26 +37,9 @@ LARGEST_NOISE_SHARE = 0.95  # of windows: the rest hides the rounding errors of 
 
 @lru_cache(maxsize=4)
 def shuffled_transport(run: TrainingRun) -> TransportProfile:
-    r"""The profile of a secret position with transport from late positions to early ones.
+    """The quick part of `shuffled_joint_transport`: late positions are transported one by one.
 
-    **Bound.** At every epsilon the least of :math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)` and of
-    the best transport between positions (`shuffling.transport`).  The mu of the example at a late
-    position t against it at a receiving position e is that of participations in the steps of both.
-
-    **Holds when.** single examples are shuffled uniformly and in secret, once or before every
-    epoch; losses are convex and smooth, no step exceeds 2/smoothness, gradients are not changed
-    by norm clipping; step size and noise are constant.  An example is replaced, or left out; then
-    no gradient exceeds the sensitivity, so that two differ by at most twice it.  A bounded domain
-    is allowed, and not used.
-
-    **Tight.** To a few per cent of an exactly solved instance where epochs have many batches and
-    earlier ones left little.
-
-    **Source.** This library (`docs/tightness.md#transport`); Bok, Su and Altschuler 2024, Theorem
-    C.3.
-
-    **Computed as** sums of Gaussian curves, rounded up; feasibility is checked with a margin.  The
-    number of late positions is chosen among a few; any choice is valid.
+    The number of late positions is chosen among a few; any choice is valid.
     """
     positions = positions_of(run)
     weights, mus = positions.weights(), positions.mus()
@@ -71,21 +54,29 @@ def shuffled_transport(run: TrainingRun) -> TransportProfile:
 def shuffled_joint_transport(run: TrainingRun) -> PrivacyProfile:
     r"""The profile of a secret position with joint transport from late positions to early ones.
 
-    **Bound.** At every epsilon the least of `random-order/shuffled/transport` and of :math:`\sum_e
-    p_e B_e(\alpha_e)`, with :math:`B_e(a) = E(e^{m_e G - m_e^2/2} + e^{n_e G - n_e^2/2} X - a)_+`
+    **Bound.** At every epsilon the least of :math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)`, of the
+    best transport between positions (`shuffling.transport`), and of :math:`\sum_e p_e
+    B_e(\alpha_e)`, with :math:`B_e(a) = E(e^{m_e G - m_e^2/2} + e^{n_e G - n_e^2/2} X - a)_+`
     and :math:`X = \sum_j F_j e^{\rho_j z_j - \rho_j^2/2}` over windows of the last steps, plus the
-    terms of late positions that are retained or transported one by one.
+    terms of late positions that are retained or transported one by one.  The mu of the example at
+    a late position t against it at a receiving position e is that of participations in the steps
+    of both.
 
-    **Holds when.** `random-order/shuffled/transport` does.
+    **Holds when.** single examples are shuffled uniformly and in secret, once or before every
+    epoch; losses are convex and smooth, no step exceeds 2/smoothness, gradients are not changed
+    by norm clipping; step size and noise are constant.  An example is replaced, or left out; then
+    no gradient exceeds the sensitivity, so that two differ by at most twice it.  A bounded domain
+    is allowed, and not used.
 
-    **Tight.** A few per cent nearer to an exactly solved instance than that bound, where a
-    participation is about as large as the noise.
+    **Tight.** To a few per cent of an exactly solved instance where epochs have many batches and
+    earlier ones left little.
 
-    **Source.** This library (`docs/tightness.md#joint-transport`); Kahane 1985; Bok, Su and
-    Altschuler 2024, Theorem C.3.
+    **Source.** This library (`docs/tightness.md#transport`, `docs/tightness.md#joint-transport`);
+    Kahane 1985; Bok, Su and Altschuler 2024, Theorem C.3.
 
-    **Computed as** sums of log-normal variables on a grid, larger in convex order, and one integral
-    by chords, rounded up.  Positions, windows and shares are searched for; any choice is valid.
+    **Computed as** sums of Gaussian curves; and sums of log-normal variables on a grid, larger in
+    convex order, and one integral by chords; rounded up.  Positions, windows and shares are
+    searched for; any choice is valid, and feasibility is checked with a margin.
     """
     quick = shuffled_transport(run)
     positions = positions_of(run)
@@ -178,19 +169,14 @@ def _irregular(run: TrainingRun) -> str | None:
     return "another order in every epoch" if once and run.batches.period is None else None
 
 
-def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
-    """`TRANSPORT` for single examples, where joint transport includes it."""
-    return (TRANSPORT,) if run.examples_per_person == 1 else ()
-
-
 REGULAR = Hypothesis(
     "positions that are visited in the same order every epoch, if they are drawn once",
     _irregular,
     "visit the batches in the same order",
 )
 
-TRANSPORT = Bound(
-    id="random-order/shuffled/transport",
+JOINT_TRANSPORT = Bound(
+    id="random-order/shuffled/joint-transport",
     gives="the average over the example's position in a secret order, which stays hidden",
     covers=tuple(
         rule for rule in rules(Resampling.ONCE, Resampling.EACH_EPOCH) if rule.exchangeable
@@ -206,28 +192,10 @@ TRANSPORT = Bound(
     source=Citation(
         "lastiterate",
         2026,
-        "Hidden positions of shuffled runs",
-        "docs, tightness; after Bok, Su and Altschuler 2024, Theorem C.3",
-    ),
-    evaluate=shuffled_transport,
-    rests_on=(CONVEX_FIXED_ORDER,),
-    charges="averages over the example's secret position, and keeps that position hidden",
-)
-
-JOINT_TRANSPORT = Bound(
-    id="random-order/shuffled/joint-transport",
-    gives="the same, with joint transport of late positions",
-    covers=TRANSPORT.covers,
-    needs=TRANSPORT.needs,
-    certainty=Certainty.UPPER,
-    source=Citation(
-        "lastiterate",
-        2026,
         "Joint transport of hidden positions",
         "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
     ),
     evaluate=shuffled_joint_transport,
     rests_on=(CONVEX_FIXED_ORDER,),
     charges="averages over the example's secret position, and hides late positions jointly",
-    supersedes=_superseded,
 )

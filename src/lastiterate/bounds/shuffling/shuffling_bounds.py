@@ -11,9 +11,8 @@ from lastiterate.bounds.shuffling.early_mixture import BIN_EARLY_MIXTURE
 from lastiterate.bounds.shuffling.early_transport import EARLY_TRANSPORT
 from lastiterate.bounds.shuffling.last_epochs_average import LAST_EPOCHS_AVERAGE
 from lastiterate.bounds.shuffling.momentum_transport import MOMENTUM_TRANSPORT
-from lastiterate.bounds.shuffling.nonsmooth_average import NON_SMOOTH_AVERAGE
 from lastiterate.bounds.shuffling.position_average import AVERAGE_EACH_EPOCH, AVERAGE_ONCE
-from lastiterate.bounds.shuffling.position_transport import JOINT_TRANSPORT, TRANSPORT
+from lastiterate.bounds.shuffling.position_transport import JOINT_TRANSPORT
 from lastiterate.bounds.staged_bound import StagedBound, least_of
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
@@ -24,9 +23,8 @@ def shuffled(run: TrainingRun) -> PrivacyProfile:
 
     **Bound.** :math:`\frac1l \sum_j \delta_{\mu_j}(\varepsilon)` over the l positions of an epoch,
     :math:`\mu_j` the value of `fixed-order/convex` for position j.  Or less, with transport of mass
-    from late positions to early ones (`random-order/shuffled/transport`), or with joint transport
-    (`random-order/shuffled/joint-transport`), in short steps with noise before participations
-    (`random-order/shuffled/early-transport`).
+    from late positions to early ones (`random-order/shuffled/joint-transport`), in short steps with
+    noise before participations (`random-order/shuffled/early-transport`).
 
     **Holds when.** the order is drawn uniformly, in secret, once or before every epoch, and stays
     secret.  The average needs a fixed-order bound; transport needs convex, smooth losses, steps of
@@ -66,12 +64,10 @@ def balls_and_bins(run: TrainingRun) -> PrivacyProfile:
 SHUFFLED: StagedBound = least_of(
     EARLY_TRANSPORT,
     JOINT_TRANSPORT,
-    TRANSPORT,
     AVERAGE_ONCE,
     AVERAGE_EACH_EPOCH,
     LAST_EPOCHS_AVERAGE,
     MOMENTUM_TRANSPORT,
-    NON_SMOOTH_AVERAGE,
     id="random-order/shuffled",
     gives="an average over the example's secret position in a shuffled order, which stays hidden",
     source=Citation(

@@ -54,5 +54,6 @@ LOWER_BOUNDS = (
         source=cite("Theorem C.17"),
         evaluate=cyclic_lower_bound,
         gradients=linear_gradients,
+        listed_only=True,  # lower/quadratic
     ),
 )

@@ -268,5 +268,6 @@ LOWER_BOUNDS = (
         source=cite("Theorem 3"),
         evaluate=squared_lower_bound,
         gradients=linear_gradients,
+        listed_only=True,  # lower/quadratic
     ),
 )
