@@ -481,7 +481,6 @@ class TestTextOfFiles:
             report.statement(),
             report.statement(format="markdown"),
             report.statement(format="model-card"),
-            report.statement(format="registry"),
         ):
             assert not set(text) & {"\x1b", "\u202e"}
         card = report.statement(format="model-card")
