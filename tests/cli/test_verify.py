@@ -422,7 +422,7 @@ class TestOtherVersions:
     def test_models(self, capsys, tmp_path, fitted):
         li.save(fitted, tmp_path)
         record = json.loads((tmp_path / "model.json").read_text())
-        (tmp_path / "model.json").write_text(json.dumps(record | {"format": "lastiterate model 1"}))
+        (tmp_path / "model.json").write_text(json.dumps(record | {"format": "lastiterate model 2"}))
         certificate = json.loads((tmp_path / "certificate.json").read_text())
         older = json.dumps(certificate | {"software": "lastiterate 0.1.0"})
         (tmp_path / "certificate.json").write_text(older)
