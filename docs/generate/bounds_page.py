@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from docstrings import as_markdown
 
 from lastiterate.bounds.bound import Bound, Certainty, Statement
-from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, PUBLISHED
+from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, PUBLISHED, RECORDS
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 
 _HEAD = """# Table of bounds
 
 Made from the library's own records when these pages are built: what is listed here is what runs.
-`lastiterate bounds --explain ID` prints the same in a terminal.
+`lastiterate bounds --explain ID` prints the words, without formulas, in a terminal.
 
 | certainty | meaning |
 |---|---|
@@ -33,6 +33,7 @@ def text() -> str:
         "| estimate | what a limit theorem suggests; it has no epsilon and is never a bound |\n",
         _WHAT_ACCOUNT_USES,
         _section("The library's own", own),
+        _section("Stages", [one for id_, one in RECORDS.items() if id_ not in CATALOGUE]),
         _section("As in the papers", papers),
         _section("Lower bounds", LOWER_BOUNDS.values()),
         _section("Estimates", APPROXIMATIONS.values()),

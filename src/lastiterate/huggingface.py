@@ -27,7 +27,6 @@ except ImportError as error:
 from lastiterate._display import as_markdown
 from lastiterate._files import sealed, with_an_end
 from lastiterate.certificate.verify import read, verified_certificate
-from lastiterate.report.yaml_text import yaml_text
 from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
 from lastiterate.saved_model.load_model import folder_with, loaded
 from lastiterate.saved_model.model_file import SavedModel, digest
@@ -173,4 +172,11 @@ def _card(saved: SavedModel, certificate: str, name: str, license: str | None) -
         "",
         "`certificate.json` holds all numbers that this statement rests on.",
     ]
-    return f"---\n{yaml_text(front)}---\n\n" + "\n".join(lines) + "\n"
+    matter = "".join(f"{key}: {_yaml(value)}\n" for key, value in front.items())
+    return f"---\n{matter}---\n\n" + "\n".join(lines) + "\n"
+
+
+def _yaml(value: Any) -> str:
+    """A text or a list of texts as JSON, with the escapes that YAML knows."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +106,8 @@ class ReportForms:
         delta: float = USUAL_DELTA,
         max_examples_per_user: int | None = None,
         format: str = "text",
-        details: Mapping[str, str] | None = None,
     ) -> str:
-        """The paragraph for a paper or a model card, or the entry for a registry.
+        """The paragraph for a paper or a model card.
 
         Parameters
         ----------
@@ -118,13 +116,8 @@ class ReportForms:
         max_examples_per_user : int, optional
             If given, the paragraph also states what group privacy gives a user with so many
             examples.
-        format : {"text", "markdown", "model-card", "registry"}
-            The format of the paragraph; "registry" is the YAML of the Differential Privacy
-            Deployments Registry, a draft whose blanks are marked.
-        details : mapping, optional
-            For "registry", what a report cannot know: name, curator, curator_type (Government,
-            Industry or Nonprofit), intended_use, region, sector, publication_date, privacy_unit,
-            author, preprocessing, justification, utility.
+        format : {"text", "markdown", "model-card"}
+            The format of the paragraph.
 
         Returns
         -------
@@ -146,7 +139,6 @@ class ReportForms:
             delta=delta,
             max_examples_per_user=max_examples_per_user,
             format=format,
-            details=details,
         )
 
     def to_json(self, *, delta: float = USUAL_DELTA) -> str:

@@ -471,7 +471,7 @@ class TestTraining:
 
     def test_a_model_that_lacks_something(self, capsys, people, tmp_path):
         model = tmp_path / "model.json"
-        model.write_text('{"format": "lastiterate model 2"}')
+        model.write_text('{"format": "lastiterate model 3"}')
         assert "model.json" in said(capsys, "predict", str(model), str(people[0]), code=2)
 
 

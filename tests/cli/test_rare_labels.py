@@ -155,7 +155,7 @@ class TestClassPrior:
         assert train(folder, "prior", "--class-prior", "yes=0.025") == 0
         assert main(["verify", str(folder / "prior")]) == 0
         record = json.loads((folder / "prior" / "model.json").read_text())
-        assert record["class_prior"] == [0.975, 0.025]
+        assert record["settings"]["class_prior"] == [["no", 0.975], ["yes", 0.025]]
         capsys.readouterr()
         found = predicted(folder, capsys, "--proba", model="prior")
         assert np.mean(np.array(found["probability of yes"], dtype=float)) < 0.1
@@ -167,10 +167,12 @@ class TestClassPrior:
         file = folder / "moved" / "model.json"
         record = json.loads(file.read_text())
         del record["digest"]
-        record["class_prior"] = [0.5, 0.5]
-        file.write_text(json.dumps(record | {"digest": digest(record)}))
-        assert main(["verify", str(folder / "moved")]) == 1
-        record["class_prior"] = [1.0]
+        settings = record["settings"] | {"class_prior": [["no", 0.5], ["yes", 0.5]]}
+        for other in ({"settings": settings}, {"offset": [0.0]}):
+            altered = record | other
+            file.write_text(json.dumps(altered | {"digest": digest(altered)}))
+            assert main(["verify", str(folder / "moved")]) == 1
+        record["offset"] = [1.0, 1.0]
         file.write_text(json.dumps(record | {"digest": digest(record)}))
         capsys.readouterr()
         assert main(["predict", str(folder / "moved"), str(folder / "t.csv")]) == 2

@@ -302,6 +302,7 @@ class TestVerifying:
         record = json.loads(file.read_text())
         del record["digest"]
         record[name] = change(record[name])
+        record["labels"]["values"] = record["classes"]
         file.write_text(json.dumps(record | {"digest": model_digest(record)}))
         text = answer(capsys, "verify", "model", code=1)
         assert "a model of other columns, ranges, values or classes" in text

@@ -49,7 +49,7 @@ RUNS = {
 def test_a_curve_that_ends_early_is_named_all_the_same():
     figure = lines([1, 2, 3], {"all": [1, 2, 3], "some": [1, 2, math.nan], "none": [math.nan] * 3},
                    across="x", up="y")  # fmt: skip
-    named = [text.get_text() for text in figure.axes[0].texts]
+    named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert named == ["all", "some\n(up to 2)"]
     assert_readable(figure)
 
@@ -60,7 +60,13 @@ def texts(figure):
     figure.draw(renderer)
     found = []
     for axes in figure.axes:
-        candidates = [*axes.texts, axes.title, axes._left_title, axes.xaxis.label]
+        candidates = [
+            *axes.texts,
+            *axes.get_legend().get_texts(),
+            axes.title,
+            axes._left_title,
+            axes.xaxis.label,
+        ]
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())
             candidates += [

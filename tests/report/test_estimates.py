@@ -141,9 +141,7 @@ class TestKeptOut:
         report = li.account(NETWORK)
         assert LINEAR in report.estimates
         texts = [str(report), report.to_json(), report._repr_html_()]
-        texts += [
-            report.statement(format=f) for f in ("text", "markdown", "model-card", "registry")
-        ]
+        texts += [report.statement(format=f) for f in ("text", "markdown", "model-card")]
         for text in texts:
             assert "steinke" not in text
             assert "estimate" not in text.lower()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
 
 from lastiterate._display import up
 from lastiterate.accounting import PrivacyReport
@@ -18,29 +22,35 @@ from lastiterate.cli.model_score import (
     private_score,
     public_score,
 )
-from lastiterate.linear_model import PrivateScore
+from lastiterate.features.known_maps import FEATURE_STEP
+from lastiterate.features.maps import FeatureMap
+from lastiterate.features.transformers import transformer_of
+from lastiterate.linear_model import PrivateSchema, PrivateScore
 from lastiterate.other_releases import published_record
 from lastiterate.report.plain_text import in_columns, wrapped
 from lastiterate.report.run_text import certainty_text, protected_change, release_rule
-from lastiterate.saved_model.model_file import learned_record
 from lastiterate.saved_model.save_model import ESTIMATORS
 from lastiterate.tables.encoder import EncodedTable, LabelTarget, Target
 
 
-@dataclass(frozen=True)
-class TrainedModel:
-    """A fitted model, its score, and the report and certificate of both together."""
+def schema_step(described: Mapping[str, Any], target: str, names: Sequence[str]) -> PrivateSchema:
+    """The step that makes rows of a table of these columns, in the precision of the training."""
+    schema = PrivateSchema(described, target=target, bound=None, dtype=np.float32)
+    return schema.fit(dict.fromkeys(names))
 
-    model: Any
-    report: PrivacyReport
-    certificate: str
-    score: str | None = None
 
-    def record(self) -> dict[str, Any]:
-        """The fitted parameters and other learned values, as a model.json holds them."""
-        shift = getattr(self.model, "rate_shift_", None)
-        matched = {} if shift is None else {"rate_shift": shift.tolist()}
-        return learned_record(self.model) | matched
+def as_pipeline(schema: PrivateSchema, feature_map: FeatureMap | None, model: Any) -> Pipeline:
+    """The fitted model behind the steps that made its rows."""
+    maps = [] if feature_map is None else [(FEATURE_STEP, transformer_of(feature_map))]
+    return Pipeline([("schema", schema), *maps, ("model", model)])
+
+
+def relabel(model: Any, classes: NDArray[Any]) -> None:
+    """Give a fitted model these labels in the place of its own, in the same order."""
+    named = dict(zip(model.classes_.tolist(), classes.tolist(), strict=True))
+    model.classes, model.classes_ = classes.tolist(), classes
+    if (prior := getattr(model, "class_prior", None)) is not None:
+        model.class_prior = {named[one]: share for one, share in prior.items()}
 
 
 def with_target(settings: dict[str, Any], target: Target) -> dict[str, Any]:
@@ -60,8 +70,26 @@ def fit_table(
     test: TestOptions | None,
     test_table: EncodedTable | None,
     key: Path | None = None,
-) -> TrainedModel:
-    """A model fitted on the encoded table, with its score on the test table if there is one."""
+) -> tuple[Any, str | None]:
+    """A model fitted on the encoded table, and its score on the test table if there is one.
+
+    Its report and certificate are of both together.
+    """
+    model, text = _fitted(kind, settings, target, table, test, test_table, key)
+    if isinstance(target, LabelTarget):
+        relabel(model, np.array(target.classes))
+    return model, text
+
+
+def _fitted(
+    kind: str,
+    settings: dict[str, Any],
+    target: Target,
+    table: EncodedTable,
+    test: TestOptions | None,
+    test_table: EncodedTable | None,
+    key: Path | None,
+) -> tuple[Any, str | None]:
     unit = None
     if not isinstance(target, LabelTarget):
         low, high = target.range
@@ -80,7 +108,7 @@ def fit_table(
             text = public_score(
                 outputs, test_table.other_columns[target.name], test.path.name, classes=classes
             )
-        return TrainedModel(model, model.privacy_, model.certificate_, text)
+        return model, text
     epsilon, delta = settings["epsilon"], settings["delta"]
     budget = JointBudget.of(epsilon, delta, test.epsilon, labels=unit is None)
     model = budget.fit(make, table.rows, targets, key)
@@ -95,14 +123,15 @@ def fit_table(
     )
     report = score.joint_report(model.privacy_)
     published = published_record(score.release, score.value)
-    certificate = with_other_release(model.certificate_, report, published)
+    model.certificate_ = with_other_release(model.certificate_, report, published)
+    model.privacy_ = report
     text = private_score(score.value, score.std, test_targets.size, test.path.name, unit=unit)
     if isinstance(target, LabelTarget):
         prior = settings.get("class_prior")
         text += base_rate_text(
             score, target.classes, None if prior is None else list(prior.values())
         )
-    return TrainedModel(model, report, certificate, text)
+    return model, text
 
 
 _INSIDE = "    "

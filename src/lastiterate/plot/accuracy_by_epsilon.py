@@ -9,8 +9,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate.errors import InvalidType
-from lastiterate.plot.labels import End, finish
-from lastiterate.plot.style import FAINT, figure, heading, plain_line_styles, scale, style
+from lastiterate.plot.style import FAINT, figure, heading, legends, plain_line_styles, scale, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,9 +32,7 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
         canvas = figure()
         axes = canvas.add_subplot()
         scale(axes, "x", [epsilon for rows in table.values() for epsilon in rows], logs=True)
-        ends = []
         lows, highs = [], []
-        last = max(epsilon for rows in table.values() for epsilon in rows)
         for name, line_style in plain_line_styles(list(table)).items():
             rows = table[name]
             epsilons = sorted(rows)
@@ -59,6 +56,7 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
                 linestyle=line_style.dash,
                 marker="o",
                 ms=3.5,
+                label=name,
             )
             seeds = [(e, x) for e in epsilons for x in rows[e]]
             axes.plot(
@@ -69,15 +67,6 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
                 marker=".",
                 ms=3,
             )
-            if epsilons[-1] < last:
-                axes.plot(
-                    [epsilons[-1], last],
-                    [means[-1]] * 2,
-                    color=line_style.colour,
-                    lw=0.6,
-                    alpha=0.6,
-                )
-            ends.append(End(float(means[-1]), name, line_style))
             lows += [x for _, x in seeds] + (means - errors).tolist()
             highs += [x for _, x in seeds] + (means + errors).tolist()
         room = 0.06 * (max(highs) - min(lows)) or 0.05
@@ -89,7 +78,7 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
         axes.margins(x=0.02)
         for line in axes.lines:
             line.set_clip_on(False)  # or dots on the edge are halved
-        finish(canvas, [(axes, ends)])
+        legends(canvas)
     return canvas
 
 

@@ -1,4 +1,4 @@
-"""Curves over one axis, each named at its end."""
+"""Curves over one axis, each named."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.plot.labels import End, finish
-from lastiterate.plot.labels import mark as named_mark
 from lastiterate.plot.style import (
     FAINT,
     LineStyle,
     figure,
     heading,
+    legends,
     plain_line_styles,
     scale,
     style,
 )
+from lastiterate.plot.style import mark as named_mark
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,15 +63,18 @@ def lines(
         axes.set_xlabel(across, loc="right")
         heading(axes, up, marks=mark is not None)
         drawn = plain_line_styles(list(curves)) if line_styles is None else line_styles
-        ends = []
         for name, values in curves.items():
             line_style = drawn[name]
             shown = [value if math.isfinite(value) else math.nan for value in values]
             alone = "o" if len(points) == 1 else ""
             axes.plot(
-                points, shown, color=line_style.colour, linestyle=line_style.dash, marker=alone
+                points,
+                shown,
+                color=line_style.colour,
+                linestyle=line_style.dash,
+                marker=alone,
+                label=_label(name, points, values),
             )
-            ends += _end(name, points, values, line_style)
             if mark is not None and mark[0] in points and name not in undotted:
                 here = shown[points.index(mark[0])]
                 axes.plot([mark[0]], [here], "o", ms=4.5, color=line_style.colour, clip_on=False)
@@ -79,7 +82,7 @@ def lines(
             named_mark(axes, *mark)
         axes.grid(axis="y", color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
-        finish(canvas, [(axes, ends)])
+        legends(canvas)
     return canvas
 
 
@@ -91,17 +94,12 @@ def _check_curves(curves: object, length: int) -> None:
             raise InvalidParameter(f"curves[{name!r}]", values, must_be=f"of length {length}")
 
 
-def _end(
-    name: str, points: Sequence[float], values: Sequence[float], line_style: LineStyle
-) -> list[End]:
-    """The name of a curve at its last value; where that is before the others', with its x."""
+def _label(name: str, points: Sequence[float], values: Sequence[float]) -> str | None:
+    """The name of a curve; where its last value is before the others', with its x."""
     known = [k for k, value in enumerate(values) if not math.isnan(value)]
     if not known:
-        return []
-    last = values[known[-1]]
-    if math.isinf(last):
-        return [End(last, f"{name}\n(not finite)", line_style)]
+        return None
+    if math.isinf(values[known[-1]]):
+        return f"{name}\n(not finite)"
     ends_early = known[-1] < len(values) - 1
-    return [
-        End(last, f"{name}\n(up to {points[known[-1]]:,g})" if ends_early else name, line_style)
-    ]
+    return f"{name}\n(up to {points[known[-1]]:,g})" if ends_early else name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,15 +13,15 @@ from lastiterate._display import up
 from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidType
-from lastiterate.plot.labels import End, finish, mark
 from lastiterate.plot.style import (
     FAINT,
     GREY,
     INK,
-    LineStyle,
     figure,
     heading,
+    legends,
     line_styles,
+    mark,
     scale,
     style,
 )
@@ -63,26 +63,24 @@ def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0))
         canvas = figure(7.2, 4.6)
         axes = canvas.add_subplot()
         axes.set(xlim=(0.0, 0.5), ylim=(0.0, 1.0))
-        faint = LineStyle(GREY, (0, (3, 2)))
-        ends = []
         rates = np.concatenate([[0.0], _RATES])
-        axes.plot(rates, 1.0 - rates, color=GREY, linewidth=0.9, linestyle=(0, (1, 1.5)))
-        ends.append(End(0.5, "nothing learnt", LineStyle(GREY, "-")))
+        dotted, dashed = (0, (1, 1.5)), (0, (3, 2))
+        faint: Any = {"color": GREY, "linewidth": 0.9}
+        axes.plot(rates, 1.0 - rates, linestyle=dotted, label="nothing learnt", **faint)
         for mu in mus:
             values = [1.0, *map(GaussianProfile(mu).tradeoff, _RATES.tolist())]
-            axes.plot(rates, values, color=faint.colour, linestyle=faint.dash, linewidth=0.9)
-            ends.append(End(values[-1], f"Gaussian, mu = {mu:g}", faint))
+            axes.plot(rates, values, linestyle=dashed, label=f"Gaussian, mu = {mu:g}", **faint)
         drawn = line_styles(list(profiles))
         for name, profile in profiles.items():
             line_style = drawn[name]
             values_of = tradeoff_curve(profile, rates)
-            axes.plot(rates, values_of, color=line_style.colour, linestyle=line_style.dash)
-            ends.append(End(float(values_of[-1]), name, line_style))
+            looks: Any = {"color": line_style.colour, "linestyle": line_style.dash, "label": name}
+            axes.plot(rates, values_of, **looks)
         axes.set_xlabel("false-positive rate", loc="right")
         heading(axes, "least false-negative rate of any attacker")
         axes.grid(color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
-        finish(canvas, [(axes, ends)])
+        legends(canvas)
     return canvas
 
 
@@ -137,14 +135,13 @@ def delta_by_epsilon(what: Drawable, *, delta: float = 1e-5) -> Figure:
         epsilons = np.linspace(0.0, reach, _POINTS)
         scale(axes, "x", epsilons.tolist(), logs=False)
         scale(axes, "y", [floor, 1.0], logs=True)
-        ends = []
         drawn = line_styles(list(profiles))
         for name, profile in profiles.items():
             line_style = drawn[name]
             values = profile.deltas(epsilons)
             shown = np.where(values > 0.0, values, math.nan)
-            axes.plot(epsilons, shown, color=line_style.colour, linestyle=line_style.dash)
-            ends.append(End(float(values[-1]), name, line_style))
+            looks: Any = {"color": line_style.colour, "linestyle": line_style.dash, "label": name}
+            axes.plot(epsilons, shown, **looks)
         if best <= reach:
             axes.plot([0.0, best], [delta, delta], color=INK, linewidth=0.8, linestyle=(0, (1, 2)))
             axes.plot([best], [delta], "o", ms=5, color=INK, clip_on=False)
@@ -153,7 +150,7 @@ def delta_by_epsilon(what: Drawable, *, delta: float = 1e-5) -> Figure:
         heading(axes, "delta", marks=True)
         axes.grid(axis="y", color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
-        finish(canvas, [(axes, ends)])
+        legends(canvas)
     return canvas
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,15 +11,14 @@ from lastiterate._display import up
 from lastiterate._numerics.rounding import Array
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule, worst_schedule
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies
-from lastiterate.plot.labels import End, finish
 from lastiterate.plot.style import (
     BLUE,
     FAINT,
     GREY,
     VERMILLION,
-    LineStyle,
     figure,
     heading,
+    legends,
     scale,
     style,
 )
@@ -53,15 +52,15 @@ def shift_schedule(run: TrainingRun) -> Figure:
     with style():
         canvas = figure(7.2, 5.2)
         upper, lower = canvas.subplots(2, 1, sharex=True)
-        upper_ends = _draw_distance(upper, distance, schedule.diameter / unit)
+        _draw_distance(upper, distance, schedule.diameter / unit)
         composed = bool(np.max(run.noise_std) > 0.0)
-        lower_ends = _draw_shifts(lower, shifts, schedule, composed=composed)
+        _draw_shifts(lower, shifts, schedule, composed=composed)
         scale(lower, "x", [0.0, float(shifts.size)], logs=False, whole=True)
         lower.set_xlabel(
             "step" if run.release_noise_std == 0.0 else "step, then release", loc="right"
         )
         upper.tick_params(labelbottom=False)
-        finish(canvas, [(upper, upper_ends), (lower, lower_ends)])
+        legends(canvas)
     return canvas
 
 
@@ -87,59 +86,48 @@ def _nothing_to_draw(error: NoBoundApplies) -> InvalidParameter:
     return InvalidParameter("run", must_be=must_be, found=f"one that {'; and '.join(reasons)}")
 
 
-def _draw_distance(axes: Axes, distance: Array, diameter: float) -> list[End]:
-    line_style, cap = LineStyle(BLUE, "-"), LineStyle(GREY, (0, (3, 2)))
-    _draw(axes, np.arange(float(distance.size)), distance, line_style)
+def _draw_distance(axes: Axes, distance: Array, diameter: float) -> None:
+    _draw(axes, np.arange(float(distance.size)), distance, BLUE, "z: reduced to 0")
     scale(axes, "y", distance.tolist(), logs=False)
     heading(axes, "distance between the two runs, in sensitivities of a step")
     _grid(axes)
-    ends = [End(float(distance[-1]), "z: reduced to 0", line_style)]
     if diameter <= axes.get_ylim()[1]:
-        axes.axhline(diameter, color=cap.colour, linestyle=cap.dash, linewidth=0.9)
-        ends.append(End(diameter, "diameter", cap))
-    return ends
+        axes.axhline(diameter, color=GREY, linestyle=(0, (3, 2)), linewidth=0.9, label="diameter")
 
 
-def _draw_shifts(
-    axes: Axes, shifts: Array, schedule: ShiftSchedule, *, composed: bool
-) -> list[End]:
-    line_style, at_once = LineStyle(VERMILLION, "-"), LineStyle(GREY, "-")
+def _draw_shifts(axes: Axes, shifts: Array, schedule: ShiftSchedule, *, composed: bool) -> None:
     steps = np.arange(1.0, shifts.size + 1.0)
     visible = np.where(shifts > _FAINTEST, shifts, math.nan)
     scale(axes, "y", [*visible[np.isfinite(visible)].tolist(), 1.0, 0.2], logs=True)
     bottom = axes.get_ylim()[0]
     added = schedule.sensitivities / schedule.sensitivities.max()
-    if schedule.participations.size <= _MOST_STEMS:
-        axes.vlines(schedule.participations + 1, bottom, added, color=FAINT, linewidth=1.0)
-        axes.plot(schedule.participations + 1, added, "o", ms=2.5, color=GREY, clip_on=False)
-    else:
-        axes.plot(schedule.participations + 1, added, color=GREY, linewidth=1.0)
-    _draw(axes, steps, visible, line_style)
-    heading(axes, "shift in each step, in sensitivities of a step")
-    _grid(axes)
-    # A participation in the very last step is covered there: a line up, named where it begins.
-    before = visible[np.isfinite(visible)][-2:][0]
     count = f"{schedule.participations.size:,} " + (
         "participation" if schedule.participations.size == 1 else "participations"
     )
-    name = f"{count},\nas composition shifts" if composed else count
-    return [
-        End(float(added[-1]), name, at_once),
-        End(float(before), f"a: the best shifts,\nmu = {up(schedule.shifts.mu)}", line_style),
-    ]
+    looks: Any = {"color": GREY}
+    looks["label"] = f"{count},\nas composition shifts" if composed else count
+    if schedule.participations.size <= _MOST_STEMS:
+        axes.vlines(schedule.participations + 1, bottom, added, color=FAINT, linewidth=1.0)
+        axes.plot(schedule.participations + 1, added, "o", ms=2.5, clip_on=False, **looks)
+    else:
+        axes.plot(schedule.participations + 1, added, linewidth=1.0, **looks)
+    best = f"a: the best shifts,\nmu = {up(schedule.shifts.mu)}"
+    _draw(axes, steps, visible, VERMILLION, best)
+    heading(axes, "shift in each step, in sensitivities of a step")
+    _grid(axes)
 
 
-def _draw(axes: Axes, x: Array, y: Array, line_style: LineStyle) -> None:
+def _draw(axes: Axes, x: Array, y: Array, colour: str, name: str) -> None:
     """A line, or the band of what it covers where steps are finer than can be seen."""
     shown = np.isfinite(y)
     if np.count_nonzero(shown) <= _FEW:
-        axes.plot(x[shown], y[shown], "o", ms=3.0, color=line_style.colour, clip_on=False)
+        axes.plot(x[shown], y[shown], "o", ms=3.0, color=colour, clip_on=False)
     if x.size <= _COLUMNS:
-        axes.plot(x, y, color=line_style.colour, linestyle=line_style.dash, linewidth=1.2)
+        axes.plot(x, y, color=colour, linewidth=1.2, label=name)
         return
     starts = np.unique(np.linspace(0, x.size, _COLUMNS, endpoint=False).astype(int))
     low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
-    axes.fill_between(x[starts], low, high, color=line_style.colour, linewidth=1.0)
+    axes.fill_between(x[starts], low, high, color=colour, linewidth=1.0, label=name)
 
 
 def _grid(axes: Axes) -> None:

@@ -43,7 +43,9 @@ __all__ = [
     "LineStyle",
     "figure",
     "heading",
+    "legends",
     "line_styles",
+    "mark",
     "plain_line_styles",
     "style",
 ]
@@ -52,9 +54,10 @@ INK = "#1f2328"
 FAINT = "#c9cdd3"
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 
-DPI = 100  # at which pictures are laid out; files may have any
+_DPI = 100  # at which pictures are laid out; files may have any
+_LONG = 30  # characters
 _RC: Any = {
-    "figure.dpi": DPI,
+    "figure.dpi": _DPI,
     "figure.facecolor": "none",
     "savefig.facecolor": "none",
     "font.family": "DejaVu Sans",
@@ -71,6 +74,8 @@ _RC: Any = {
     "ytick.color": INK,
     "xtick.labelsize": 8.5,
     "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
     "svg.fonttype": "path",
@@ -124,6 +129,62 @@ def plain_line_styles(names: list[str]) -> dict[str, LineStyle]:
 def heading(axes: Axes, text: str, *, marks: bool = False) -> None:
     """Write what the vertical axis shows above the axes, horizontally; above the marks if any."""
     axes.set_title(text, loc="left", pad=21.0 if marks else 9.0, fontweight="bold")
+
+
+def legends(canvas: Figure) -> None:
+    """Name the labelled lines beside each frame, from the highest end of a line to the lowest."""
+    names = []
+    for axes in canvas.axes:
+        named = zip(*axes.get_legend_handles_labels(), strict=True)
+        ordered = sorted(named, key=lambda one: -_last_height(one[0]))
+        legend = axes.legend(
+            [handle for handle, _ in ordered],
+            [_in_lines(name) for _, name in ordered],
+            loc="upper left",
+            bbox_to_anchor=(1.03, 1.0),
+            borderaxespad=0.0,
+        )
+        names.append(legend)
+    canvas.set_layout_engine("constrained")
+    canvas.draw_without_rendering()
+    beyond = [one.get_window_extent().height - one.axes.bbox.height for one in names]
+    if max(beyond) > 0.0:
+        canvas.set_figheight(canvas.get_figheight() + len(names) * max(beyond) / _DPI)
+
+
+def _last_height(handle: Any) -> float:
+    """The height at which a line ends; one that leaves the frame is above all others."""
+    if not hasattr(handle, "get_ydata"):
+        return 0.0  # a band
+    heights = np.asarray(handle.get_ydata(), dtype=float)
+    return float(heights[np.isfinite(heights)][-1]) if np.isfinite(heights).any() else math.inf
+
+
+def _in_lines(name: str) -> str:
+    """A long id in two lines."""
+    if len(name.split("\n")[0]) <= _LONG or "/" not in name:
+        return name
+    family, condition = name.rsplit("/", 1)
+    return f"{family}/\n{condition}"
+
+
+def mark(axes: Axes, x: float, text: str) -> None:
+    """A dotted line at x, named above the frame, the name kept inside of it."""
+    low, high = axes.get_xlim()
+    log = axes.get_xscale() == "log"
+    share = math.log(x / low) / math.log(high / low) if log else (x - low) / (high - low)
+    axes.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
+    side = "left" if share < 0.25 else "right" if share > 0.75 else "center"
+    axes.annotate(
+        text,
+        (min(max(share, 0.0), 1.0), 1.0),
+        (0, 4),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha=side,
+        va="bottom",
+        fontsize=8.5,
+    )
 
 
 _WORTH_LOGS = 15.0  # a smaller range is shown linearly

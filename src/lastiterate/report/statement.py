@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import lastiterate
 from lastiterate import _check
 from lastiterate._display import as_markdown, printable, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.errors import InvalidParameter
 from lastiterate.profile.group import for_group
-from lastiterate.report.registry_entry import registry_entry
 from lastiterate.report.run_text import run_sentence, unit_of_privacy
 from lastiterate.report.summary import summary
 
-FORMATS = ("text", "markdown", "model-card", "registry")
+FORMATS = ("text", "markdown", "model-card")
 
 
 def statement(
@@ -25,14 +22,9 @@ def statement(
     delta: float,
     max_examples_per_user: int | None,
     format: str,
-    details: Mapping[str, str] | None = None,
 ) -> str:
     """A privacy statement: the release, the protected unit, the guarantee and its assumptions."""
     _check.choice("format", format, among=FORMATS)
-    if format == "registry":
-        return registry_entry(report, delta=delta, details=details)
-    if details is not None:
-        raise InvalidParameter("details", must_be='given for format="registry" alone', found=format)
     content = summary(report, delta)
     vouched = (
         "enforced by the trainer" if report.enforced else "stated by whoever trained the model"

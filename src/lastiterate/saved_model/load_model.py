@@ -96,12 +96,7 @@ def loaded(saved: SavedModel, text: str, signed_by: str | Path | None) -> Any:
         (step.name, _transformer(step, saved, count))
         for step, count in zip(saved.steps, columns, strict=False)
     ]
-    if not saved.saved_by_python:
-        names = dict.fromkeys(saved.record["columns"], ())
-        schema = PrivateSchema(saved.record["schema"], bound=None).fit(names)
-        steps = [("schema", schema), *steps]
-    name = saved.record.get("name", "model")
-    return Pipeline([*steps, (name, estimator)]) if steps else estimator
+    return Pipeline([*steps, (saved.record["name"], estimator)]) if steps else estimator
 
 
 def _estimator(
@@ -140,24 +135,17 @@ def _estimator(
             "intercept_": float(intercept[0]),
         }
     else:
-        own = labels_in(saved.record) if saved.saved_by_python else None
         if saved.record["model"] == "logistic":
             shift = saved.record.get("rate_shift")
             fitted["rate_shift_"] = None if shift is None else np.array(shift)
-        fitted["classes_"] = np.array(saved.classes) if own is None else own
-    if saved.saved_by_python and not saved.steps:
+        fitted["classes_"] = labels_in(saved.record)
+    if not saved.steps:
         fitted |= _names(saved)
     model.__dict__.update(fitted)
     return model
 
 
 def _settings(saved: SavedModel) -> dict[str, Any]:
-    """Settings of the saved model, or those that follow from what `lastiterate train` wrote."""
-    if not saved.saved_by_python:
-        if saved.classes is not None:
-            return {"feature_bound": saved.record["feature_bound"], "classes": list(saved.classes)}
-        ends = tuple(saved.record["target_range"])
-        return {"feature_bound": saved.record["feature_bound"], "target_range": ends}
     settings = dict(saved.record["settings"])
     known = {each.name for each in fields(ESTIMATORS[saved.record["model"]])}
     if not set(settings) <= known - set(UNSAVED_SETTINGS):
@@ -187,6 +175,6 @@ def _transformer(step: Step, saved: SavedModel, columns: int) -> Any:
         low, high = (None if end is None else np.array(end) for end in (step.low, step.high))
         transformer = PrivateScaler(step.bound, low=low, high=high)
         transformer.n_features_in_ = columns
-    if step is saved.steps[0] and saved.saved_by_python:
+    if step is saved.steps[0]:
         transformer.__dict__.update(_names(saved))
     return transformer

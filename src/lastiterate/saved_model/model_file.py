@@ -1,8 +1,4 @@
-"""model.json: the model file that `lastiterate train` and `lastiterate.save` write.
-
-Files that Python saves hold more: the steps before the model, the type of the labels, the settings
-of the estimator, and an offset of its outputs.
-"""
+"""model.json: the model file that `lastiterate train` and `lastiterate.save` write."""
 
 from __future__ import annotations
 
@@ -31,11 +27,11 @@ from lastiterate.tables.column_rules import range_of
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.files import read_object
 from lastiterate.train.centring import Centre, as_published
-from lastiterate.train.class_prior import log_odds
 from lastiterate.train.interval_record import MEASURED, interval_digest
 from lastiterate.train.predictions import linear_outputs
 
-FORMAT, PYTHON_FORMAT = "lastiterate model 2", "lastiterate model 3"
+FORMAT = "lastiterate model 3"
+_LEDGER = "ledger"
 MODELS = ("logistic", "svc", "ridge", "huber")
 _MOST_MEASURED = 10_000  # coefficients, whose covariance then takes 800 MB
 EXPECTED_FILE = "a model.json as `lastiterate train` or lastiterate.save wrote it"
@@ -64,9 +60,9 @@ class SavedModel:
         return None if found is None else tuple(found)
 
     @property
-    def saved_by_python(self) -> bool:
-        """Whether Python saved it, not the command."""
-        return bool(self.record["format"] == PYTHON_FORMAT)
+    def made_by_command(self) -> bool:
+        """Whether `lastiterate train` made it, which says what ledger was charged, if any."""
+        return _LEDGER in self.record
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -160,12 +156,9 @@ class SavedModel:
             coef *= bound / self.centre.bound
             intercept = intercept - self.centre.outputs(coef)
         # In the order in which the model adds them, so that all bits are the same.
-        stated = self.record.get("offset")
-        offset = _offset(self.record) if stated is None else np.array(stated, dtype=np.float64)
-        if offset is not None:
-            intercept = intercept + offset
-        if self.record.get("rate_shift") is not None:
-            intercept = intercept + np.array(self.record["rate_shift"], dtype=np.float64)
+        for name in ("offset", "rate_shift"):
+            if (stated := self.record.get(name)) is not None:
+                intercept = intercept + np.array(stated, dtype=np.float64)
         if self.record["target_range"] is None:
             return coef, intercept
         low, high = self.record["target_range"]
@@ -192,21 +185,14 @@ def _numbers(stated: Any) -> Array:
     return found.astype(np.float64)
 
 
-def _offset(record: Mapping[str, Any]) -> Array | None:
-    """Offset of the outputs from the public shares of the classes; None without shares."""
-    shares = record.get("class_prior")
-    return None if shares is None else log_odds(dict(enumerate(shares)), np.arange(len(shares)))
-
-
 def read_model(path: Path) -> SavedModel:
     """The model that `train` or `save` wrote to a file; raises if it was altered since."""
     record = read_object(path, name="model", must_be=EXPECTED_FILE)
     stated = record.pop("digest", None)
     found = record.get("format")
-    if found not in (FORMAT, PYTHON_FORMAT):
+    if found != FORMAT:
         if re.fullmatch(r"lastiterate model \d+", str(found)):
-            known = f"{FORMAT!r} and {PYTHON_FORMAT!r}"
-            raise OtherVersion.of(str(path), repr(found), known, issuer_beside(path))
+            raise OtherVersion.of(str(path), repr(found), repr(FORMAT), issuer_beside(path))
         raise InvalidParameter("model", str(path), must_be=EXPECTED_FILE)
     if stated != digest(record):
         found = f"{path}, altered since: its digest is not that of its text"
@@ -237,11 +223,7 @@ def is_complete(record: dict[str, Any]) -> bool:
             _numbers(record[name]) for name in ("coef", "intercept", "parameters")
         )
         centre = _centre(record)
-        if _offset(record) is not None and len(record["class_prior"]) != len(classes):
-            return False
-        if (clip_norm := record.get("clip_norm")) is not None:
-            _check.number("clip_norm", clip_norm, above=0.0)
-        names = (record["target"], *columns, *(classes or ()))
+        names = (record["target"], *columns, *(classes or ()), *record["settings"], record["name"])
         outputs = 1
         if classes is None:
             range_of("target_range", record["target_range"])
@@ -253,9 +235,7 @@ def is_complete(record: dict[str, Any]) -> bool:
             _numbers(record.get(name) or np.zeros(outputs)) for name in ("offset", "rate_shift")
         )
         _ = SavedModel(record).intervals
-        if record["format"] == PYTHON_FORMAT:
-            labels_in(record)
-            names = (*names, *record["settings"], record["name"])
+        labels_in(record)
     except UnknownScale:
         raise
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, LastIterateError):

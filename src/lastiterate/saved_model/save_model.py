@@ -31,7 +31,7 @@ from lastiterate.saved_model.file_writing import (
     write_together,
 )
 from lastiterate.saved_model.model_file import (
-    PYTHON_FORMAT,
+    FORMAT,
     SavedModel,
     is_complete,
     learned_record,
@@ -114,10 +114,10 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     write_together("folder", where, texts, allowed=overwrite, remedy=REMEDY)
 
 
-def saved_model_of(model: Any) -> tuple[SavedModel, str]:
-    """A fitted model as data, and its certificate; refused unless they belong together."""
+def saved_model_of(model: Any, **more: Any) -> tuple[SavedModel, str]:
+    """A fitted model, and `more`, as data, and its certificate; both must belong together."""
     steps, name, estimator = _pipeline_parts(model)
-    saved = SavedModel(_record(steps, name, estimator))
+    saved = SavedModel(_record(steps, name, estimator) | more)
     described = read(estimator.certificate_)
     same = described.get("model") == model_digest(estimator.parameters_)
     if not (is_complete(saved.record) and same and saved.matches_certificate(described)):
@@ -184,7 +184,7 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
     offset = None if classes is None else estimator._offset(classes)
     shift = getattr(estimator, "rate_shift_", None)
     return {
-        "format": PYTHON_FORMAT,
+        "format": FORMAT,
         "model": kind,
         "target": getattr(first, "target", None) or "target",
         "columns": columns,

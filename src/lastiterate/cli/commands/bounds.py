@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastiterate.cli.plain_text_math import plain
 from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     Explainable = Bound | LowerBound | Approximation
 
 _WIDEST = 96
+_FORMULA = ":math:"  # which a terminal cannot show
 
 
 def register(app: typer.Typer) -> None:
@@ -122,7 +122,9 @@ def _explained(bound: "Explainable") -> str:
     lines = [bound.id, *_wrapped(bound.gives, "    "), *_wrapped(f"({kind})", "    "), ""]
     lines += [line for one in bound.source.parts for line in _wrapped(str(one), "")]
     for paragraph in inspect.cleandoc(bound.evaluate.__doc__ or "").split("\n\n"):
-        lines += ["", *_wrapped(plain(paragraph), "")]
+        if _FORMULA not in paragraph:
+            lines += ["", *_wrapped(paragraph.replace("**", ""), "")]
+    lines += ["", f"With formulas: docs/bounds.md#{bound.id.replace('/', '-')}"]
     stages = [id_ for id_ in bound_ids(f"{bound.id}/") if not bound.id.startswith("published")]
     if stages:
         lines += ["", "Stages, each of which can be explained by its id:"]

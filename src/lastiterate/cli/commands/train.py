@@ -13,7 +13,6 @@ from lastiterate._display import printable
 from lastiterate.cli.options.feature_options import (
     check_scratch,
     map_of_option,
-    model_steps,
     row_settings,
     scratch_files,
     with_features,
@@ -42,7 +41,7 @@ from lastiterate.saved_model.file_writing import (
     write_together,
     written,
 )
-from lastiterate.saved_model.model_file import FORMAT, MODELS, SavedModel
+from lastiterate.saved_model.model_file import MODELS
 from lastiterate.tables.encoder import (
     EncodedTable,
     Encoder,
@@ -157,12 +156,17 @@ def train(
     """
     kind = _kind(task, model)
     _check_extra()
-    from lastiterate.certificate.issue import tied_to_encoding
     from lastiterate.cli.model_score import TestOptions
-    from lastiterate.cli.trained_model import TrainingSummary, fit_table, with_target
+    from lastiterate.cli.trained_model import (
+        TrainingSummary,
+        as_pipeline,
+        fit_table,
+        schema_step,
+        with_target,
+    )
     from lastiterate.ledger.ledger import charges_about
     from lastiterate.report.plain_text import WIDEST, as_text
-    from lastiterate.saved_model.save_model import ESTIMATORS
+    from lastiterate.saved_model.save_model import ESTIMATORS, saved_model_of
 
     signer = None if sign is None else _signer(sign)
     if html is not None:
@@ -184,7 +188,8 @@ def train(
     _check_rate_matching(rate_matching, kind, key)
     if (advice := rarity_text(prior, truth, rate_matching)) is not None:
         print(f"warning: {advice}", file=sys.stderr)
-    encoder = Encoder.of(described, [name for name in table.names if name != target])
+    made_rows = schema_step(described, target, table.names)
+    encoder: Encoder = made_rows.encoder_
     feature_map = map_of_option(features, encoder)
     if feature_bound is None and feature_map is None and encoder.unbounded:
         must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
@@ -218,24 +223,10 @@ def train(
         encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=rows)
         encoded = with_features(encoded, feature_map, wide)
         with charges_about(f" of {target!r}, in {out}"):
-            trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
-    saved = SavedModel(
-        {
-            "format": FORMAT,
-            "model": kind,
-            "target": target,
-            "columns": list(encoder.column_kinds),
-            "schema": encoder.schema(described),
-            "feature_bound": settings["feature_bound"],
-            **model_steps(feature_map),
-            **_declared(truth),
-            "class_prior": prior,
-            "clip_norm": clip_norm,
-            **({} if open_ledger is None else {"ledger": open_ledger.entries()[0]["hash"]}),
-            **trained.record(),
-        }
-    )
-    certificate = tied_to_encoding(trained.certificate, saved.encoding)
+            fitted, score = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
+    charged = None if open_ledger is None else open_ledger.entries()[0]["hash"]
+    pipeline = as_pipeline(made_rows, feature_map, fitted)
+    saved, certificate = saved_model_of(pipeline, ledger=charged)
     if signer is not None:
         certificate = signer.signed(certificate)
     texts = {MODEL: saved.text(), CERTIFICATE: certificate}
@@ -255,19 +246,19 @@ def train(
 
         def write_page(where: Path, allowed: bool) -> None:
             replacing: Any = {"name": "html", "allowed": allowed, "remedy": WITH_FORCE}
-            write_html(trained.report, where, **heading, **replacing)
+            write_html(fitted.privacy_, where, **heading, **replacing)
 
         html, page_taken = written("html", html, write_page, allowed=force)
         taken += page_taken
         files[html] = "the full report, with pictures"
     public = _public(test_options)
-    charged = open_ledger is not None
-    summary = TrainingSummary(trained.report, delta, files, trained.score, public, key, charged)
+    report_of_all = fitted.privacy_
+    summary = TrainingSummary(report_of_all, delta, files, score, public, key, charged is not None)
     width = line_width(WIDEST)
     for one in caught:
         print(printable(f"warning: {one.message}"), file=sys.stderr)
     if report:
-        print(f"{as_text(trained.report, delta=delta, width=width)}\n")
+        print(f"{as_text(report_of_all, delta=delta, width=width)}\n")
     print(summary.as_text(width))
     if taken:
         raise taken[0]
@@ -307,12 +298,6 @@ def _refuse_other_spellings(
         must_be = "one of the values that the schema has for it, in some row at least"
         found = "no such row (values may have endings or capitals of their own)"
         raise InvalidParameter(f"column {unseen[0]!r} of {path.name}", must_be=must_be, found=found)
-
-
-def _declared(truth: Target) -> dict[str, Any]:
-    if isinstance(truth, LabelTarget):
-        return {"classes": list(truth.classes), "target_range": None}
-    return {"classes": None, "target_range": list(truth.range)}
 
 
 def _kind(task: str, model: str | None) -> str:

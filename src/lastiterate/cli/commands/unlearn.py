@@ -30,7 +30,7 @@ from lastiterate.saved_model.file_writing import (
     write_together,
     written,
 )
-from lastiterate.saved_model.model_file import SavedModel, read_model
+from lastiterate.saved_model.model_file import SavedModel, learned_record, read_model
 from lastiterate.tables.encoder import encode_file
 from lastiterate.tables.files import open_table
 
@@ -98,7 +98,7 @@ def unlearn(
 
     numbers = _numbers(rows)
     saved = read_model(model / MODEL)
-    if saved.saved_by_python:
+    if not saved.made_by_command:
         must_be = (
             "one that `lastiterate train` wrote; for a model saved by Python, call unlearn on "
             "lastiterate.load(folder)"
@@ -145,12 +145,7 @@ def unlearn(
                 at_any_cost=at_any_cost,
             )
     certificate = new.certificate_ if signer is None else signer.signed(new.certificate_)
-    learnt = {
-        "parameters": new.parameters_.tolist(),
-        "coef": np.atleast_2d(new.coef_).tolist(),
-        "intercept": np.atleast_1d(new.intercept_).tolist(),
-    }
-    text = SavedModel(saved.record | learnt).text()
+    text = SavedModel(saved.record | learned_record(new)).text()
     files = {MODEL: text, CERTIFICATE: certificate}
 
     def write(where: Path, allowed: bool) -> None:
@@ -205,29 +200,16 @@ def _truth(saved: SavedModel) -> Any:
 
 
 def _known(saved: SavedModel, certificate: Path) -> Any:
-    """The fitted model that the files hold, all of its certificates derived again."""
-    from lastiterate.certificate.verify import verified_certificate
-    from lastiterate.saved_model.save_model import ESTIMATORS
+    """The fitted model that the files hold, all of its certificates derived again.
 
-    text = certificate.read_text(encoding="utf-8")
-    verified_certificate(text, parameters=saved.parameters, encoding=saved.encoding)
-    settings: dict[str, Any] = {
-        "feature_bound": saved.record["feature_bound"],
-        "clip_norm": saved.record.get("clip_norm"),
-    }
-    if (shares := saved.record.get("class_prior")) is not None:
-        settings["class_prior"] = dict(enumerate(shares))
+    Its labels are their positions, as those of the table are.
+    """
+    from lastiterate.cli.trained_model import relabel
+    from lastiterate.saved_model.load_model import loaded
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)  # about a training that is done
+        model = loaded(saved, certificate.read_text(encoding="utf-8"), None)[-1]
     if saved.classes is not None:
-        settings["classes"] = list(range(len(saved.classes)))
-    else:
-        settings["target_range"] = tuple(saved.record["target_range"])
-    model = ESTIMATORS[saved.record["model"]](**settings)
-    centre = saved.centre
-    fitted = {
-        "parameters_": saved.parameters,
-        "certificate_": text,
-        "center_": None if centre is None else centre.mean,
-        "center_bound_": None if centre is None else centre.bound,
-    }
-    model.__dict__.update(fitted)
+        relabel(model, np.arange(len(saved.classes)))
     return model

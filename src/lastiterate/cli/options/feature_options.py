@@ -15,7 +15,6 @@ import numpy as np
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.known_maps import map_from_text
 from lastiterate.features.maps import FeatureMap
-from lastiterate.saved_model.pipeline_steps import FeatureStep, as_record
 from lastiterate.tables.encoder import EncodedTable, Encoder, InMemory
 
 
@@ -45,13 +44,6 @@ def row_settings(
         "feature_bound": known if feature_bound is None else feature_bound,
         "text_columns": encoder.text_columns if feature_map is None else {},
     }
-
-
-def model_steps(feature_map: FeatureMap | None) -> dict[str, Any]:
-    """The steps of a model's file; none without features."""
-    if feature_map is None:
-        return {}
-    return {"steps": [as_record(FeatureStep(FeatureStep.step, feature_map.as_record()))]}
 
 
 def check_scratch(mapped: Path | None) -> None:
