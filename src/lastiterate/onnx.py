@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from lastiterate import _check
 from lastiterate._files import refuse_replacing, write_whole
@@ -32,15 +30,12 @@ from lastiterate.saved_model.pipeline_steps import FeatureStep, ScalerStep, Step
 from lastiterate.saved_model.save_model import saved_model_of
 
 try:
-    pass
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.onnx", extra="onnx") from error
 
 __all__ = ["export"]
-
-
-# Export of a fitted model, with the steps before it, as an ONNX file.
-
 
 _KINDS = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
 _SEAL = "sha256 of the rest"
