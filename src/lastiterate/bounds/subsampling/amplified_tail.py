@@ -47,7 +47,8 @@ _RATES, _LOWER_RATES, _LOWEST_RATES = (
 )
 _SMALL_MU, _LOWEST_RATES_RATIO = 0.5, 1.2  # up to which and from which on rates are switched
 _LEAST_GAP = 1e-15  # less contraction than this is not used
-_LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
+_LEAST_RATIO = 1e-6
+_LARGEST_RATIO = 1e6
 _MOST_RELEASE_NOISE = 1e6  # in units of a step's noise; more is not used
 _MOST_STEPS_OF_RELEASE = 1e12
 _TAIL_CELL = 1e-3  # of the privacy losses of the tail, at most
