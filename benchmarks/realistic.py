@@ -16,8 +16,9 @@ from rich.progress import track
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate.plot.style import PALETTE, LineStyle
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.bounds.line_style import LineStyle
+from lastiterate.plot.style import PALETTE
+from lastiterate.run.batch_rules.base import Resampling
 
 DELTA = 1e-6
 SIZE = 10_000

@@ -16,8 +16,8 @@ from scipy.optimize import isotonic_regression
 
 import lastiterate as li
 from lastiterate import plot
+from lastiterate.bounds.line_style import BLUE, GREEN, GREY, VERMILLION, LineStyle
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.plot.style import BLUE, GREEN, GREY, VERMILLION, LineStyle
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 
 DELTA = 1e-5

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate.run.batch_rules.base import Resampling
-from lastiterate.run.batch_rules.positioned import PositionedRule
+from lastiterate.run.batch_rules.ordered import PositionedRule
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,9 @@ import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
 from lastiterate.lower_bounds.participation import participation as chain
-from lastiterate.run.batch_rules.base import BatchRule
-from lastiterate.run.batch_rules.positioned import PositionedRule
-from lastiterate.run.batch_rules.rules import RULES, Resampling
-from lastiterate.run.batch_rules.sampled import SampledRule
+from lastiterate.run.batch_rules.base import RULES, BatchRule, Resampling
+from lastiterate.run.batch_rules.drawn import SampledRule
+from lastiterate.run.batch_rules.ordered import PositionedRule
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
@@ -338,7 +337,7 @@ class TestHasWords:
 
     def test_in_certificates(self, kind):
         from lastiterate.certificate.verify import verify
-        from lastiterate.linear_model import PrivateLogisticRegression
+        from lastiterate.linear_model.classifiers import PrivateLogisticRegression
         from lastiterate.train.settings import TRAINED
 
         x = np.random.default_rng(0).normal(size=(40, 2))

@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lastiterate.accounting import PrivacyReport as PrivacyReport
     from lastiterate.accounting import account as account
     from lastiterate.bounds.catalogue import CATALOGUE as CATALOGUE
     from lastiterate.calibration import calibrate as calibrate
@@ -27,30 +26,33 @@ if TYPE_CHECKING:
     from lastiterate.langevin_sampling import langevin as langevin
     from lastiterate.ledger.ledger import Ledger as Ledger
     from lastiterate.planning import plan as plan
+    from lastiterate.privacy_report import PrivacyReport as PrivacyReport
     from lastiterate.profile.compose import compose as compose
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
     from lastiterate.profile.pld import from_pld as from_pld
     from lastiterate.profile.privacy_profile import PrivacyProfile as PrivacyProfile
-    from lastiterate.run.batch_rules.rules import BalancedSampled as BalancedSampled
-    from lastiterate.run.batch_rules.rules import BallsAndBins as BallsAndBins
-    from lastiterate.run.batch_rules.rules import BallsAndBinsEachEpoch as BallsAndBinsEachEpoch
-    from lastiterate.run.batch_rules.rules import Cyclic as Cyclic
-    from lastiterate.run.batch_rules.rules import FixedOrder as FixedOrder
-    from lastiterate.run.batch_rules.rules import FullBatch as FullBatch
-    from lastiterate.run.batch_rules.rules import PoissonSampled as PoissonSampled
-    from lastiterate.run.batch_rules.rules import (
+    from lastiterate.run.batch_rules.drawn import BalancedSampled as BalancedSampled
+    from lastiterate.run.batch_rules.drawn import BallsAndBins as BallsAndBins
+    from lastiterate.run.batch_rules.drawn import BallsAndBinsEachEpoch as BallsAndBinsEachEpoch
+    from lastiterate.run.batch_rules.drawn import PoissonSampled as PoissonSampled
+    from lastiterate.run.batch_rules.drawn import (
         SampledWithoutReplacement as SampledWithoutReplacement,
     )
-    from lastiterate.run.batch_rules.rules import ShuffledBlocksEachEpoch as ShuffledBlocksEachEpoch
-    from lastiterate.run.batch_rules.rules import ShuffledBlocksOnce as ShuffledBlocksOnce
-    from lastiterate.run.batch_rules.rules import ShuffledEachEpoch as ShuffledEachEpoch
-    from lastiterate.run.batch_rules.rules import ShuffledOnce as ShuffledOnce
-    from lastiterate.run.domain import Ball as Ball
-    from lastiterate.run.domain import Unbounded as Unbounded
+    from lastiterate.run.batch_rules.ordered import Cyclic as Cyclic
+    from lastiterate.run.batch_rules.ordered import FixedOrder as FixedOrder
+    from lastiterate.run.batch_rules.ordered import FullBatch as FullBatch
+    from lastiterate.run.batch_rules.ordered import (
+        ShuffledBlocksEachEpoch as ShuffledBlocksEachEpoch,
+    )
+    from lastiterate.run.batch_rules.ordered import ShuffledBlocksOnce as ShuffledBlocksOnce
+    from lastiterate.run.batch_rules.ordered import ShuffledEachEpoch as ShuffledEachEpoch
+    from lastiterate.run.batch_rules.ordered import ShuffledOnce as ShuffledOnce
     from lastiterate.run.loss import Loss as Loss
     from lastiterate.run.optimizer import ExponentialAverage as ExponentialAverage
     from lastiterate.run.optimizer import TailAverage as TailAverage
+    from lastiterate.run.training_run import Ball as Ball
     from lastiterate.run.training_run import TrainingRun as TrainingRun
+    from lastiterate.run.training_run import Unbounded as Unbounded
     from lastiterate.saved_model.load_model import load as load
     from lastiterate.saved_model.save_model import save as save
     from lastiterate.shifts.optimal_shifts import optimal_shifts as optimal_shifts
@@ -60,27 +62,19 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev1"
 
 _HOME = {
-    "accounting": (
-        "PrivacyReport",
-        "account",
-    ),
+    "accounting": ("PrivacyReport", "account"),
     "bounds.catalogue": ("CATALOGUE",),
     "calibration": ("calibrate",),
     "certificate.verify": ("verify",),
     "shifts.optimal_shifts": ("optimal_shifts",),
-    "errors": (
-        "InvalidParameter",
-        "LastIterateError",
-        "NoBoundApplies",
-        "UnreachableTarget",
-    ),
+    "errors": ("InvalidParameter", "LastIterateError", "NoBoundApplies", "UnreachableTarget"),
     "ledger.ledger": ("Ledger",),
     "planning": ("plan",),
     "profile.compose": ("compose",),
     "profile.gaussian": ("GaussianProfile",),
     "profile.pld": ("from_pld",),
     "profile.privacy_profile": ("PrivacyProfile",),
-    "run.batch_rules.rules": (
+    "run.batch_rules": (
         "BalancedSampled",
         "BallsAndBins",
         "BallsAndBinsEachEpoch",
@@ -94,23 +88,13 @@ _HOME = {
         "ShuffledEachEpoch",
         "ShuffledOnce",
     ),
-    "run.domain": (
-        "Ball",
-        "Unbounded",
-    ),
-    "run.optimizer": (
-        "ExponentialAverage",
-        "TailAverage",
-    ),
+    "run.training_run": ("Ball", "TrainingRun", "Unbounded"),
+    "run.optimizer": ("ExponentialAverage", "TailAverage"),
     "run.loss": ("Loss",),
-    "run.training_run": ("TrainingRun",),
     "saved_model.load_model": ("load",),
     "saved_model.save_model": ("save",),
     "langevin_sampling": ("langevin",),
-    "unlearn.unlearning": (
-        "unlearning",
-        "Unlearning",
-    ),
+    "unlearn.unlearning": ("Unlearning", "unlearning"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

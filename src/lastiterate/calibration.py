@@ -15,7 +15,7 @@ from lastiterate.accounting import account
 from lastiterate.bounds import quantities
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies, UnreachableTarget
 from lastiterate.other_releases import Release
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7

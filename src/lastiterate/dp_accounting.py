@@ -20,8 +20,9 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import at_most
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile import dp_accounting
 from lastiterate.profile.delta_table import atoms
 from lastiterate.profile.dp_accounting import (
@@ -32,9 +33,8 @@ from lastiterate.profile.dp_accounting import (
 )
 from lastiterate.profile.gaussian_mixture_pld import LossCells
 from lastiterate.profile.pld import LossDistributionProfile, self_composed
-from lastiterate.run.adjacency import ADD_REMOVE, known_adjacency
 from lastiterate.run.serialise import unambiguous_json
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import ADD_REMOVE, TrainingRun, known_adjacency
 
 try:
     import attr

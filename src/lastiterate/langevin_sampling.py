@@ -19,18 +19,18 @@ from numpy.typing import ArrayLike
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array, at_least
 from lastiterate._progress import track
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.bounds import quantities
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.pure import PureProfile
-from lastiterate.run.batch_rules.rules import FullBatch
-from lastiterate.run.domain import Ball, Domain, Unbounded
+from lastiterate.run.batch_rules.ordered import FullBatch
 from lastiterate.run.loss import Loss
 from lastiterate.run.optimizer import require_plain_steps
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, Domain, TrainingRun, Unbounded
 from lastiterate.train.grid import BITS
 from lastiterate.train.noise import randomness
 from lastiterate.train.release_noise import project
@@ -47,7 +47,7 @@ class LangevinChain:
 
     Examples
     --------
-    >>> from lastiterate import langevin
+    >>> from lastiterate.langevin_sampling import langevin
     >>> chain = langevin(smoothness=1.0, strong_convexity=1.0, sensitivity=0.5, step_size=0.1,
     ...                  steps=200)
     >>> chain.privacy.epsilon(1e-5) < chain.exponential_mechanism.epsilon(1e-5)
@@ -108,7 +108,7 @@ class LangevinChain:
 
         Examples
         --------
-        >>> from lastiterate import langevin
+        >>> from lastiterate.langevin_sampling import langevin
         >>> chain = langevin(smoothness=1.0, sensitivity=0.5, step_size=0.1, steps=20)
         >>> chain.sample(lambda x: x, start=[0.0, 0.0], random_state=0).shape
         (2,)

@@ -18,11 +18,10 @@ from lastiterate.accounting import account
 from lastiterate.bounds.published.chourasia_ye_shokri import risk_plans
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rules.rules import FullBatch
-from lastiterate.run.domain import Ball
+from lastiterate.run.batch_rules.ordered import FullBatch
 from lastiterate.run.loss import Loss
 from lastiterate.run.optimizer import require_plain_steps
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 
 _STEP_SIZES = 12
 _LENGTHS = 40
@@ -51,7 +50,7 @@ class Plan:
 
     Examples
     --------
-    >>> from lastiterate import plan
+    >>> from lastiterate.planning import plan
     >>> found = plan(examples=1_000, dimension=2, lipschitz=1.0, smoothness=1.0,
     ...              strong_convexity=0.5, epsilon=1.0, delta=1e-5)
     >>> found.run.steps > 0, found.excess_risk < found.published.excess_risk

@@ -19,10 +19,9 @@ from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.report_bounds import ReportBounds, person_mu
 from lastiterate.report_forms import USUAL_DELTA, ReportForms
-from lastiterate.run.adjacency import ADJACENCIES
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.optimizer import require_plain_steps
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import ADJACENCIES, TrainingRun
 
 _COMPOSITION = "composition/"
 

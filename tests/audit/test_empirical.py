@@ -12,11 +12,13 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 import lastiterate as li
-from lastiterate import GaussianProfile, InvalidParameter
 from lastiterate.audit import empirical
 from lastiterate.audit.empirical import Claim, Evidence, power, upper_limits
 from lastiterate.cli import main
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.regressors import PrivateRidge
+from lastiterate.profile.gaussian import GaussianProfile
 from tests.slow import slow
 
 EPOCHS, LENGTH, RUNS = 10, 3, 20_000

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate import GaussianProfile, InvalidParameter
 from lastiterate.audit import exact
-from lastiterate.errors import NumericalFailure
+from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.lower_bounds import participation, quadrature
 from lastiterate.lower_bounds.line_maps import PiecewiseLinear, bent, linear
-from lastiterate.run.batch_rules.rules import RULES, Resampling
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.batch_rules.base import RULES, Resampling
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
 from tests.slow import slow_if

@@ -12,15 +12,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate import CATALOGUE, NoBoundApplies, bounds, lower_bounds
+from lastiterate import bounds, lower_bounds
 from lastiterate.bounds import conditions
 from lastiterate.bounds.approximation import Approximation
 from lastiterate.bounds.bound import Bound, Certainty, LowerBound
-from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
+from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, RECORDS
 from lastiterate.bounds.staged_bound import StagedBound
+from lastiterate.errors import NoBoundApplies
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import RULES, Resampling
+from lastiterate.run.batch_rules.base import RULES, Resampling
 from tests.slow import slow_if
 
 BOUNDS = list(RECORDS.values())

@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.run.batch_rules.rules import BatchRule, Resampling
+from lastiterate.run.batch_rules.base import BatchRule, Resampling
 from tests.reference.grid import exact_pair
 from tests.reference.instances import Instance, Step, linear_map
 from tests.test_open_sets import laws

@@ -15,7 +15,7 @@ from lastiterate.other_releases import Release
 from lastiterate.profile.gaussian import GaussianProfile, SubsampledGaussian
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
-from lastiterate.run.batch_rules.rules import BatchRule
+from lastiterate.run.batch_rules.base import BatchRule
 from tests.readme_run import accounted
 from tests.reference import persons
 from tests.slow import slow

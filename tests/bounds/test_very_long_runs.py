@@ -13,7 +13,7 @@ from lastiterate.bounds.composition.composed_moments import ComposedMomentsProfi
 from lastiterate.bounds.fixed_order.convex import latest_order_mu
 from lastiterate.bounds.subsampling.participation_energy.residual_law import residual_law
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.run.batch_rules.rules import BatchRule
+from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.slow import slow, slow_if
 

@@ -6,18 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lastiterate import ExponentialAverage, account, verify
+from lastiterate.accounting import account
 from lastiterate.audit.certified_trainers import certified_trainer
 from lastiterate.certificate.fields import digest
 from lastiterate.certificate.issue import issue
+from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
-from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.profile.rounded import Rounding
+from lastiterate.run.optimizer import ExponentialAverage
 from lastiterate.train.arithmetic import arithmetic, problem_of
 from lastiterate.train.data import bounded
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import SECURE
-from lastiterate.train.objectives import OBJECTIVES
+from lastiterate.train.objective import OBJECTIVES
 from lastiterate.train.settings import RunSettings
 from tests.train.problems import MODELS, instances, targets_for
 

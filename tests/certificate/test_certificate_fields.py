@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate import verify
 from lastiterate.certificate import fields as arithmetic_record
 from lastiterate.certificate.fields import digest
-from lastiterate.certificate.verify import history_before_requests
+from lastiterate.certificate.verify import history_before_requests, verify
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_selection import PrivateSelection
 
 X = np.random.default_rng(0).normal(size=(400, 3)) / 3.0
 Y = X[:, 0] > 0.0

@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from lastiterate import verify
 from lastiterate.certificate.fields import digest
 from lastiterate.certificate.signature import Signer
+from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa  # noqa: E402

@@ -17,7 +17,8 @@ import lastiterate as li
 from lastiterate.certificate.fields import digest
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
-from lastiterate.linear_model import PrivacyWarning, PrivateLogisticRegression
+from lastiterate.errors import PrivacyWarning
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.saved_model.model_file import digest as model_digest
 from lastiterate.train.noise import Randomness
 

@@ -11,7 +11,7 @@ import pytest
 from lastiterate.certificate.fields import digest as certificate_digest
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
-from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.saved_model.model_file import digest as model_digest
 
 SCHEMA = {

@@ -24,11 +24,9 @@ from lastiterate.errors import (
     OtherVersionCertificate,
 )
 from lastiterate.ledger.journal import hash_of
-from lastiterate.linear_model import (
-    PrivateLogisticRegression,
-    PrivateSchema,
-    PrivateSelection,
-)
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model.private_selection import PrivateSelection
 from lastiterate.other_releases import MEAN
 from lastiterate.saved_model.model_file import digest as model_digest
 from lastiterate.saved_model.model_file import read_model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lastiterate.cli import main
-from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 
 
 @pytest.mark.filterwarnings("ignore")  # joblib's own, of how it sends functions

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from lastiterate.dask import PrivateLogisticRegression, PrivateRidge
 from lastiterate.dask.cluster import ClusterFailure
+from lastiterate.dask.estimators import PrivateLogisticRegression, PrivateRidge
 from lastiterate.errors import InvalidParameter
 
 SECRET = 0.123456789

@@ -8,8 +8,8 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.security import Security
 
-from lastiterate.dask import PrivateLogisticRegression
 from lastiterate.dask.cluster import checked_client, is_secure
+from lastiterate.dask.estimators import PrivateLogisticRegression
 from lastiterate.errors import InvalidParameter, InvalidType
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))

@@ -2,8 +2,7 @@
 
 import pytest
 
-from lastiterate.dask import PrivateLogisticRegression
-from lastiterate.dask.estimators import StepCost, affordable_batches
+from lastiterate.dask.estimators import PrivateLogisticRegression, StepCost, affordable_batches
 from lastiterate.train.defaults import default_run, steps_asked_for
 from lastiterate.train.objectives import Logistic
 

@@ -8,8 +8,8 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 import lastiterate as li
-from lastiterate.dask import PrivateLogisticRegression
-from lastiterate.features import RandomFourierFeatures, Scattering2D
+from lastiterate.dask.estimators import PrivateLogisticRegression
+from lastiterate.features.transformers import RandomFourierFeatures, Scattering2D
 
 ROWS = np.random.default_rng(0).random((400, 64))
 LABELS = ROWS[:, 0] > 0.5

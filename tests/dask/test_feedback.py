@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lastiterate._progress import throughout, track
-from lastiterate.dask import PrivateLogisticRegression
 from lastiterate.dask import estimators as feedback
+from lastiterate.dask.estimators import PrivateLogisticRegression
 from lastiterate.dask.shards import blocks_of
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))

@@ -12,7 +12,7 @@ from lastiterate import dask as there
 from lastiterate import linear_model as here
 from lastiterate.dask.cluster import ClusterFailure
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.linear_model import PrivateSchema
+from lastiterate.linear_model.private_schema import PrivateSchema
 
 SCHEMA = {
     "age": {"range": [18, 90], "missing": 40, "indicator": True},

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.reproduce import chien_li as unlearning_figures
 from lastiterate.tables import encoder as file_encoding
 from lastiterate.train.default_releases import gaussian_parameter

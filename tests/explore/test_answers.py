@@ -20,7 +20,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import answer
 from lastiterate.explore.page_runs import constants, page_words, run_from_page
 from lastiterate.explore.server import FIRST, PRESETS, page_options, usual_delta
-from lastiterate.run.batch_rules.rules import RULES
+from lastiterate.run.batch_rules.base import RULES
 
 from .random_runs import FIXED, SECRET, random_words
 

@@ -9,14 +9,11 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import lastiterate as li
-from lastiterate.errors import BudgetExceeded, InvalidParameter
-from lastiterate.linear_model import (
-    PrivacyWarning,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    PrivateScore,
-)
+from lastiterate.errors import BudgetExceeded, InvalidParameter, PrivacyWarning
 from lastiterate.linear_model import estimator as estimators
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_score import PrivateScore
+from lastiterate.linear_model.regressors import PrivateRidge
 
 X = np.random.default_rng(0).normal(size=(400, 3))
 Y = X[:, 0] > 0.0

@@ -13,9 +13,10 @@ from lastiterate.errors import InvalidLedger, InvalidParameter, OtherVersion
 from lastiterate.ledger import charges
 from lastiterate.ledger.charges import Unit
 from lastiterate.ledger.costs import composed
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.other_releases import Release
-from lastiterate.profile import GaussianProfile
+from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import to_dict

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateSchema, summary
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.coefficient_table import summary
+from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.tables import column_rules
 from lastiterate.tables.column_rules import DaysBetween, DroppedColumn
 

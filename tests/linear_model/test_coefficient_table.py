@@ -8,17 +8,13 @@ from sklearn.pipeline import make_pipeline
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.features import RandomFourierFeatures
-from lastiterate.linear_model import (
-    InfiniteIntervalsWarning,
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    PrivateScaler,
-    PrivateSchema,
-    summary,
-)
+from lastiterate.features.transformers import RandomFourierFeatures
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.coefficient_table import summary
+from lastiterate.linear_model.confidence import InfiniteIntervalsWarning
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 
 JOBS = ["clerk", "nurse", "cook"]
 SCHEMA = {

@@ -5,14 +5,12 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.features import QuadraticSketch
-from lastiterate.linear_model import (
-    PrivateLogisticRegression,
-    PrivateRidge,
-    PrivateScaler,
-    PrivateSchema,
-    PrivateScore,
-)
+from lastiterate.features.transformers import QuadraticSketch
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model.private_score import PrivateScore
+from lastiterate.linear_model.regressors import PrivateRidge
 
 TOKEN = "Tr0ub4dor"
 ROWS = np.random.default_rng(0).normal(size=(400, 2)) / 3

@@ -8,7 +8,8 @@ from scipy import sparse
 from sklearn.base import clone
 
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.data import FAST, PROVED, bounded
 from lastiterate.train.gradient_sum import gradient_sum
 from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax

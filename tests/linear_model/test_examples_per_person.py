@@ -7,7 +7,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InvalidCertificate
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_score import PrivateScore
 
 X = np.random.default_rng(0).normal(size=(600, 3))
 Y = X[:, 0] > 0.0

@@ -14,13 +14,8 @@ from scipy.special import ndtri
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    coefficient_moments,
-)
+from lastiterate.linear_model import coefficient_moments
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.coefficient_moments import (
     Matrices,
     Moments,
@@ -30,6 +25,7 @@ from lastiterate.linear_model.coefficient_moments import (
     published_estimate,
     second_point,
 )
+from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.other_releases import INTERVALS, KINDS, Release, from_record
 from lastiterate.train.data import bounded
 from lastiterate.train.gradient_sum import gradient_sum

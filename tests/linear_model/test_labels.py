@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from lastiterate import verify
-from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import PrivacyWarning, PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.certificate.verify import verify
+from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.linear_model.class_labels import positions_of
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))

@@ -22,16 +22,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted
 
-from lastiterate import account
-from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import (
-    PrivacyWarning,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    PrivateScaler,
-    estimator,
-)
+from lastiterate.accounting import account
+from lastiterate.errors import InvalidParameter, PrivacyWarning
+from lastiterate.linear_model import estimator
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.settings import TRAINED, SettingKind
 from tests.slow import slow_if
 from tests.train.problems import ESTIMATORS, MODELS, REGRESSORS, ROWS, SIDES, made

@@ -5,7 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, TooFewExamplesWarning
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.other_releases import MEAN, Release
 from lastiterate.train.centring import centre_of, lost_distance
 

@@ -5,7 +5,8 @@ import pytest
 from scipy import sparse
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.regressors import PrivateRidge
 
 RNG = np.random.default_rng(0)
 WHOLE = RNG.integers(0, 3, size=(200, 3))  # exact in every type of number

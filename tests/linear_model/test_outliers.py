@@ -16,17 +16,18 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, OneHotEncoder, StandardScaler
 
-from lastiterate import account, verify
+from lastiterate.accounting import account
 from lastiterate.certificate.fields import digest
-from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model import (
+from lastiterate.certificate.verify import verify
+from lastiterate.errors import InvalidCertificate, InvalidParameter, PrivacyWarning
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.published_statistics import (
     OutlierWarning,
-    PrivacyWarning,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    PrivateScaler,
+    noisy_outlier_counts,
+    warn_of_outliers,
 )
-from lastiterate.linear_model.published_statistics import noisy_outlier_counts, warn_of_outliers
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.other_releases import KINDS, OUTLIERS, Release
 from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.train.data import bounded

@@ -30,13 +30,11 @@ from lastiterate.certificate import fields as statements
 from lastiterate.certificate.issue import with_digest
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.linear_model import (
-    PrivateLogisticRegression,
-    PrivateRidge,
-    PrivateScaler,
-    PrivateScore,
-    PrivateSelection,
-)
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.private_score import PrivateScore
+from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.linear_model.regressors import PrivateRidge
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 2))

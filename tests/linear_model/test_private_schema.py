@@ -12,7 +12,8 @@ from sklearn.pipeline import make_pipeline
 
 import lastiterate
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_schema import PrivateSchema
 
 SCHEMA = {
     "age": {"range": [18, 90]},

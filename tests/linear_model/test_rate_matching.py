@@ -11,13 +11,10 @@ from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model import (
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    TooFewExamplesWarning,
-    rate_matching,
-)
+from lastiterate.linear_model import rate_matching
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.other_releases import KINDS, RATES, Release
 from lastiterate.saved_model.model_file import AlteredModel
 from lastiterate.train.data import bounded

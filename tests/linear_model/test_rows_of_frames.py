@@ -8,9 +8,11 @@ import pytest
 from scipy import sparse
 
 from lastiterate.errors import InvalidType
-from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScaler
+from lastiterate.features.transformers import PublicBins, QuadraticSketch, RandomFourierFeatures
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.regressors import PrivateRidge
 
 WHOLE = [0.5, 1.0, 2.0, 0.25]
 DAYS = [dt.date(2021, 1, 1 + k) for k in range(4)]

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate import account, verify
+from lastiterate.accounting import account
+from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.linear_model import OutlierWarning, PrivateLogisticRegression, PrivateSchema
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.published_statistics import (
+    OutlierWarning,
     noisy_undeclared_counts,
     warn_of_undeclared,
 )

@@ -11,13 +11,9 @@ import lastiterate as li
 from lastiterate.certificate.issue import with_digest
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import BudgetExceeded, InvalidCertificate, PrivacyWarning
-from lastiterate.linear_model import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    unlearn_rows,
-)
+from lastiterate.linear_model import unlearn_rows
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.profile.rounded import gdp_but_for_failure
 
 KEY = bytes(range(32))

@@ -20,7 +20,7 @@ from lastiterate.profile.lower import (
     MeansLowerProfile,
     OneTestLowerProfile,
 )
-from lastiterate.run import conventions
+from lastiterate.reproduce import runs as conventions
 from lastiterate.run.loss import quadratic_curvatures
 from tests.bounds.test_catalogue import runs
 from tests.reference import gaussian, papers

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from lastiterate import CATALOGUE
+from lastiterate.bounds.catalogue import CATALOGUE
 
 FOLDER = Path(__file__).parent.parent.parent / "examples"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

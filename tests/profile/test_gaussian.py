@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from lastiterate import GaussianProfile, InvalidParameter
+from lastiterate.errors import InvalidParameter
+from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from tests.reference.gaussian import (
     delta_of_gaussian,

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate import GaussianProfile, InvalidParameter
-from lastiterate.profile import (
-    BestProfile,
-    GaussianMixtureProfile,
-    RenyiProfile,
-    ZCDPProfile,
-)
+from lastiterate.errors import InvalidParameter
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile
 from tests.reference.gaussian import delta_of_gaussian
 
 mus = st.floats(-2, 1.3).map(lambda x: 10.0**x)

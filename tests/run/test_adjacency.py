@@ -3,8 +3,9 @@
 import pytest
 
 import lastiterate as li
-from lastiterate import InvalidParameter, TrainingRun
-from lastiterate.run.batch_rules.rules import RULES
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.batch_rules.base import RULES
+from lastiterate.run.training_run import TrainingRun
 
 SIZED = [name for name, rule in RULES.items() if rule.from_sizes and rule.ordered]
 INDEPENDENT = ["poisson", "balanced", "balls-and-bins", "balls-and-bins-each-epoch"]

@@ -3,9 +3,9 @@
 import pytest
 
 import lastiterate as li
-from lastiterate import InvalidParameter, TrainingRun
-from lastiterate.errors import InvalidType
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.description import Description
+from lastiterate.run.training_run import TrainingRun
 
 FIVE = {
     "examples": 1_000, "batch_size": 20, "epochs": 4, "clip_norm": 2.0, "noise_multiplier": 1.5,

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.run.batch_rules.rules import RULES, same_batches
+from lastiterate.run.batch_rules import same_batches
+from lastiterate.run.batch_rules.base import RULES
 from tests.reference.draws import outcomes
 
 

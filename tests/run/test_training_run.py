@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate import InvalidParameter, TrainingRun
-from lastiterate.errors import InvalidType
-from lastiterate.run import conventions
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.reproduce import runs as conventions
+from lastiterate.run.training_run import TrainingRun
 
 RUN = {
     "loss": li.Loss(smoothness=10.0, strong_convexity=0.1),

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate import InvalidParameter, optimal_shifts
-from lastiterate.shifts.optimal_shifts import pattern_mus
+from lastiterate.errors import InvalidParameter
+from lastiterate.shifts.optimal_shifts import optimal_shifts, pattern_mus
 from tests.reference.quadratics import gdp_of_autoregression
 from tests.reference.shifts import gdp_of_linear_shifts, gdp_of_linear_shifts_by_slsqp
 from tests.shifts.strategies import engine_arguments, random_schedule

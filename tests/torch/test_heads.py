@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 import lastiterate as li
 import lastiterate.torch as lt
 from lastiterate.errors import InvalidType
-from lastiterate.features import Scattering2D
+from lastiterate.features.transformers import Scattering2D
 from lastiterate.torch import layers as secure_noise
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.release_noise import release_bits

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate import account, verify
+from lastiterate.accounting import account
 from lastiterate.certificate.fields import digest
+from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.train.centring import Centre, centre_of, published_centre

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.train.centring_share import LEAST, MOST, mean_release
 from lastiterate.train.default_releases import gaussian_parameter
 from tests.train.problems import ROWS, SIDES

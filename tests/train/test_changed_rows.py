@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.other_releases import MEAN, Release
 from lastiterate.train import centring
 from lastiterate.train.centring import published_centre

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate.linear_model import PrivateRidge
 from lastiterate.linear_model.private_score import score_total
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.train import centring
 from lastiterate.train.centring import published_centre

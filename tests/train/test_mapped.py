@@ -9,8 +9,8 @@ from scipy import stats
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.run.batch_rules.rules import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.run.batch_rules.ordered import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits

@@ -6,15 +6,8 @@ from scipy.optimize import minimize
 
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.train import clipping, objective
-from lastiterate.train.objectives import (
-    OBJECTIVES,
-    Huber,
-    Logistic,
-    Objective,
-    SmoothedHinge,
-    Softmax,
-    from_record,
-)
+from lastiterate.train.objective import OBJECTIVES, Objective
+from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax, from_record
 
 from .problems import instances, targets_for
 

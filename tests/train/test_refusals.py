@@ -7,9 +7,10 @@ import pytest
 from scipy import sparse
 
 import lastiterate as li
-from lastiterate import verify
+from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.norms import norm_factors

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScaler
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_score import score_total
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train import norms, row_sums
 from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.data import FAST, bounded

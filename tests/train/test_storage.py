@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate.features import (
+from lastiterate.features.transformers import (
     PublicBins,
     QuadraticSketch,
     RandomFourierFeatures,
     Scattering2D,
 )
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScaler
 from lastiterate.linear_model import coefficient_moments as moments
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.coefficient_moments import Matrices, Scale, exact_sums
+from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.rate_matching import _probability_sums
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.counted_rows import counted_batches
 from lastiterate.train.norms import far_rows

@@ -7,11 +7,9 @@ import pytest
 from scipy import sparse
 
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.linear_model import (
-    PrivateLogisticRegression,
-    PrivateRidge,
-    PrivateScaler,
-)
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train import gradient_sum
 from lastiterate.train.discreet_errors import harmless_part
 from lastiterate.train.noisy_descent import noisy_descent

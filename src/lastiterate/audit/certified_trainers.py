@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 
 from lastiterate._numerics.rounding import Array
-from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.empirical import Seeds
 from lastiterate.certificate.verify import verified_certificate
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.privacy_report import PrivacyReport
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import Published, noisy_descent
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.unlearn.unlearning import Unlearning
 
 

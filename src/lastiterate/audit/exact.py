@@ -33,8 +33,7 @@ from lastiterate.lower_bounds.line_pair import Pair, Step
 from lastiterate.lower_bounds.participation import participation
 from lastiterate.lower_bounds.quadratics import autoregression_lower_profile
 from lastiterate.profile.lower import LowerProfile
-from lastiterate.run.optimizer import require_plain_steps
-from lastiterate.run.schedule import Schedule
+from lastiterate.run.optimizer import Schedule, require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:

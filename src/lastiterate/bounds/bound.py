@@ -15,7 +15,7 @@ from lastiterate.profile.best import BestProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import BatchRule
+from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.loss import Gradients
 from lastiterate.run.training_run import TrainingRun
 
@@ -169,7 +169,7 @@ def _always(run: TrainingRun) -> bool:
 
 
 def _listed(id_: str) -> Bound:
-    from lastiterate.bounds.catalogue import RECORDS  # which lists the bounds made here
+    from lastiterate.bounds.catalogue import RECORDS
 
     return RECORDS[id_]
 

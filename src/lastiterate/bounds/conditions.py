@@ -6,9 +6,8 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
 from lastiterate.bounds.bound import Bound, Hypothesis
 from lastiterate.bounds.quantities import gaps, ratio, step_sizes, unit
 from lastiterate.run.batch_rules.base import Resampling
-from lastiterate.run.domain import Ball
 from lastiterate.run.loss import quadratic_curvatures
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 
 
 def _more_released(run: TrainingRun) -> str | None:

@@ -12,8 +12,7 @@ import numpy as np
 
 from lastiterate._numerics.rounding import TINY, Array, IntArray, at_least, two_minus_product
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.domain import Ball
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 
 WIDENING = 16  # ulps
 

@@ -17,13 +17,13 @@ from typing import Any
 import lastiterate
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
-from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate import fields as statements
 from lastiterate.certificate.fields import NAME, arithmetic_record
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import FEATURE_MAPS
 from lastiterate.other_releases import KINDS, MEAN, OUTLIERS, UNDECLARED, Release
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
@@ -33,7 +33,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import Arithmetic, arithmetic
 from lastiterate.train.data_digest import is_digest
 from lastiterate.train.noise import REPRODUCIBLE
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.train.step_error import Problem
 from lastiterate.unlearn.sequential import quick_report, report_on_all_models
 from lastiterate.unlearn.unlearning import (

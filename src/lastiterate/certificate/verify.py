@@ -19,7 +19,7 @@ import lastiterate
 from lastiterate import _check
 from lastiterate._files import with_an_end
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.certificate import fields as statements
 from lastiterate.certificate.fields import NAME, stated_problem, wrong_arithmetic, wrong_statements
 from lastiterate.certificate.signature import wrong_signature
@@ -44,6 +44,7 @@ from lastiterate.errors import (
 )
 from lastiterate.other_releases import ACCURACY, ERRORS, Release, without_published
 from lastiterate.other_releases import from_record as from_release
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
 from lastiterate.report.run_text import fitted_steps_text
@@ -52,7 +53,8 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import arithmetic
 from lastiterate.train.data import checked_bounds
 from lastiterate.train.noise import REPRODUCIBLE
-from lastiterate.train.objectives import Objective, from_record
+from lastiterate.train.objective import Objective
+from lastiterate.train.objectives import from_record
 from lastiterate.train.run_claims import broken_promises
 
 # Errors that a value of an unexpected type may raise.
@@ -127,7 +129,7 @@ def verify(
 
     Examples
     --------
-    >>> from lastiterate import verify
+    >>> from lastiterate.certificate.verify import verify
     >>> verify("{}")
     Traceback (most recent call last):
     lastiterate.errors.InvalidCertificate: ...

@@ -75,7 +75,7 @@ def _with_commands() -> typer.Typer:
     )
     app.callback()(_before_any_command)
     for module in _MODULES:
-        import_module(f"lastiterate.cli.commands.{module}").register(app)
+        import_module(f"lastiterate.cli.{module}").register(app)
     return app
 
 

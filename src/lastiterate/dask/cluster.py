@@ -39,12 +39,12 @@ from numpy.typing import NDArray
 from lastiterate._numerics.rounding import Array
 from lastiterate.dask.shards import Blocks, Encode, Failure, RowSelection, Shard, ShardPlan, Survey
 from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
-from lastiterate.run.batch_rules.rules import BatchRule
+from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.train.batching import drawn
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import PROVED
 from lastiterate.train.noise import Order, Randomness
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.train.rows import Selection
 from lastiterate.train.shards import GradientSum
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array
 from lastiterate._progress import listen, throughout
-from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.fields import CLUSTER
 from lastiterate.dask.cluster import (
     ClusterFailure,
@@ -43,10 +42,11 @@ from lastiterate.linear_model import classifiers, regressors
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult
 from lastiterate.linear_model.inputs import refuse_raw_frame
-from lastiterate.run.batch_rules.rules import RULES
+from lastiterate.privacy_report import PrivacyReport
+from lastiterate.run.batch_rules.base import RULES
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.defaults import steps_asked_for
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
 
@@ -384,7 +384,7 @@ class PrivateLogisticRegression(DaskClassifier, classifiers.PrivateLogisticRegre
     --------
     >>> import dask.array as da
     >>> from dask.distributed import Client
-    >>> from lastiterate.dask import PrivateLogisticRegression
+    >>> from lastiterate.dask.estimators import PrivateLogisticRegression
     >>> X = da.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 3), chunks=(1_000, 3))
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
@@ -425,7 +425,7 @@ class PrivateLinearSVC(DaskClassifier, classifiers.PrivateLinearSVC):
     --------
     >>> import dask.array as da
     >>> from dask.distributed import Client
-    >>> from lastiterate.dask import PrivateLinearSVC
+    >>> from lastiterate.dask.estimators import PrivateLinearSVC
     >>> X = da.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 3), chunks=(1_000, 3))
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateLinearSVC(epsilon=1.0).fit(X, X[:, 0] > 0.0)
@@ -454,7 +454,7 @@ class PrivateRidge(DaskRegressor, regressors.PrivateRidge):
     --------
     >>> import dask.array as da
     >>> from dask.distributed import Client
-    >>> from lastiterate.dask import PrivateRidge
+    >>> from lastiterate.dask.estimators import PrivateRidge
     >>> X = da.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 3), chunks=(1_000, 3))
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
@@ -483,7 +483,7 @@ class PrivateHuberRegressor(DaskRegressor, regressors.PrivateHuberRegressor):
     --------
     >>> import dask.array as da
     >>> from dask.distributed import Client
-    >>> from lastiterate.dask import PrivateHuberRegressor
+    >>> from lastiterate.dask.estimators import PrivateHuberRegressor
     >>> X = da.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 3), chunks=(1_000, 3))
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateHuberRegressor(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])

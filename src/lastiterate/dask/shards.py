@@ -30,7 +30,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.gradient_sum import check_targets, gradient_sum
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.train.rows import Selection, compressed
 
 Span = tuple[int, int]  # of positions in the order of all examples

@@ -14,7 +14,7 @@ from lastiterate import _check
 from lastiterate._display import down, mu, short, times, up
 from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
-from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, RECORDS, given_order
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule
@@ -38,6 +38,7 @@ from lastiterate.explore.page_runs import (
 )
 from lastiterate.plot.epsilon_curves import stopped
 from lastiterate.plot.shift_schedule_plot import drawable
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.tradeoff import least_misses
 from lastiterate.report.assumptions import training_alone_text
@@ -50,10 +51,10 @@ from lastiterate.report.run_text import (
     why_least,
 )
 from lastiterate.report.summary import ranked, summary, with_inf_as_text
-from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.report_forms import USUAL_DELTA
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.serialise import unambiguous_json
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import TrainingRun, if_one_example_is
 from lastiterate.train.noise import REPRODUCIBLE
 from lastiterate.unlearn.unlearning import unlearning
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.batch_rules.rules import RULES
+from lastiterate.run.batch_rules.base import RULES
 from lastiterate.run.description import NAMES, Description
-from lastiterate.run.domain import Ball
 from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.serialise import words_to_toml
-from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.objectives import Huber, Logistic, Objective, Softmax
+from lastiterate.run.training_run import Ball, TrainingRun
+from lastiterate.train.objective import Objective
+from lastiterate.train.objectives import Huber, Logistic, Softmax
 
 _NOT_ON_THE_PAGE = ("holder", "sample_rate", "domain")
 

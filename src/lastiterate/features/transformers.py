@@ -50,7 +50,7 @@ class FixedFeatures(
 
         Examples
         --------
-        >>> from lastiterate.features import QuadraticSketch
+        >>> from lastiterate.features.transformers import QuadraticSketch
         >>> QuadraticSketch(8).feature_map(columns=3).as_record()["components"]
         8
         """
@@ -83,7 +83,7 @@ class FixedFeatures(
 
         Examples
         --------
-        >>> from lastiterate.features import QuadraticSketch
+        >>> from lastiterate.features.transformers import QuadraticSketch
         >>> QuadraticSketch(8).fit([[1.0, 0.5]]).n_features_in_
         2
         """
@@ -122,7 +122,7 @@ class FixedFeatures(
 
         Examples
         --------
-        >>> from lastiterate.features import QuadraticSketch
+        >>> from lastiterate.features.transformers import QuadraticSketch
         >>> QuadraticSketch(8).transform([[1.0, 0.5]]).shape
         (1, 8)
         """
@@ -156,7 +156,7 @@ class FixedFeatures(
         Examples
         --------
         >>> import tempfile, pathlib
-        >>> from lastiterate.features import QuadraticSketch
+        >>> from lastiterate.features.transformers import QuadraticSketch
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "rows.f4")
         ...     rows = QuadraticSketch(8).transform_to([[1.0, 0.5]], path)
@@ -231,7 +231,7 @@ class PublicBins(FixedFeatures):
 
     Examples
     --------
-    >>> from lastiterate.features import PublicBins
+    >>> from lastiterate.features.transformers import PublicBins
     >>> PublicBins(low=0.0, high=90.0, bins=3).fit_transform([[12.0], [30.0], [95.0]]).round(3)
     array([[1., 0., 0.],
            [0., 1., 0.],
@@ -305,7 +305,7 @@ class QuadraticSketch(FixedFeatures):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.features import QuadraticSketch
+    >>> from lastiterate.features.transformers import QuadraticSketch
     >>> X = np.array([[0.6, 0.8], [0.0, 0.5]])
     >>> rows = QuadraticSketch(n_components=4096).fit_transform(X)
     >>> rows.shape, round(float(rows[0] @ rows[1]), 1)  # ((0.8 * 0.5 + 1) / 2) ** 2 = 0.49
@@ -367,7 +367,7 @@ class RandomFourierFeatures(FixedFeatures):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.features import RandomFourierFeatures
+    >>> from lastiterate.features.transformers import RandomFourierFeatures
     >>> X = np.random.default_rng(0).normal(size=(3, 5)) / 4
     >>> rows = RandomFourierFeatures(gamma=0.5).fit_transform(X)
     >>> rows.shape, np.linalg.norm(rows, axis=1).round(4).tolist()
@@ -457,7 +457,7 @@ class Scattering2D(FixedFeatures):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.features import Scattering2D
+    >>> from lastiterate.features.transformers import Scattering2D
     >>> images = np.random.default_rng(0).integers(256, size=(5, 28, 28), dtype=np.uint8)
     >>> features = Scattering2D((28, 28), pixel_max=255).fit_transform(images)
     >>> features.shape, features.dtype, bool((np.linalg.norm(features, axis=1) <= 1.0).all())

@@ -17,7 +17,6 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS
 from lastiterate._numerics.rounding import down as less
 from lastiterate._numerics.rounding import up as more
 from lastiterate._numerics.search import least_true
-from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import BudgetExceeded, InvalidLedger, InvalidParameter, warn
 from lastiterate.ledger import charges
 from lastiterate.ledger import charges as release_charges
@@ -34,6 +33,7 @@ from lastiterate.ledger.entries import (
 )
 from lastiterate.ledger.journal import Entry, Head, Journal, Witness, head
 from lastiterate.other_releases import Release
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile

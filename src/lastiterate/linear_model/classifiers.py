@@ -13,7 +13,8 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.classifier import PrivateClassifier
 from lastiterate.train.class_prior import log_odds
-from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
+from lastiterate.train.objective import Objective
+from lastiterate.train.objectives import CLIPS, Logistic, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, one_of, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
 
@@ -51,7 +52,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model import PrivateLogisticRegression
+    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> model.score(X, X[:, 0] > 0.0) > 0.9, model.privacy_.epsilon(delta=1e-5) <= 1.0
@@ -156,7 +157,7 @@ class PrivateLinearSVC(PrivateClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model import PrivateLinearSVC
+    >>> from lastiterate.linear_model.classifiers import PrivateLinearSVC
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
     >>> model = PrivateLinearSVC(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> model.score(X, X[:, 0] > 0.0) > 0.9, model.privacy_.epsilon(delta=1e-5) <= 1.0

@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array
-from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.ledger import charge_statistic, ledgers_of, one_ledger
 from lastiterate.linear_model.class_labels import as_column, numbers_in, positions_of
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group
@@ -59,7 +59,8 @@ class PrivateScore:
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore
+    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    >>> from lastiterate.linear_model.private_score import PrivateScore
     >>> X = np.random.default_rng(0).normal(size=(4_000, 3))
     >>> y = X[:, 0] > 0.0
     >>> model = PrivateLogisticRegression(epsilon=0.9).fit(X, y)

@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.verify import (
     PRIVATE_SCORE,
     PUBLIC_SCORE,
@@ -29,6 +28,7 @@ from lastiterate.linear_model.candidates import Trial, best_of, calibrated_candi
 from lastiterate.linear_model.fit_inputs import certificate_of
 from lastiterate.linear_model.sklearn_parameters import refuse_unknown_arguments
 from lastiterate.other_releases import published_record
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.selection import Tries
 from lastiterate.train.noise import randomness
 from lastiterate.train.traceback_scrubbing import clear_locals
@@ -78,7 +78,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
+    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    >>> from lastiterate.linear_model.private_selection import PrivateSelection
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3)) / 10
     >>> y = X[:, 0] > 0.0
     >>> model = PrivateLogisticRegression(batches="cyclic", batch_size=500)

@@ -69,7 +69,7 @@ class OutlierWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-    >>> from lastiterate.linear_model import OutlierWarning
+    >>> from lastiterate.linear_model.published_statistics import OutlierWarning
     >>> warnings.simplefilter("ignore", OutlierWarning)
     """
 

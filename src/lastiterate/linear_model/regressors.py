@@ -16,7 +16,8 @@ from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
 from lastiterate.train.centring import REGRESSION_REACH
 from lastiterate.train.discreet_errors import discreetly
-from lastiterate.train.objectives import Huber, Objective
+from lastiterate.train.objective import Objective
+from lastiterate.train.objectives import Huber
 from lastiterate.train.setting_checks import checked_range
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
 from lastiterate.train.shards import AnyExamples
@@ -89,7 +90,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
         Examples
         --------
-        >>> from lastiterate.linear_model import PrivateRidge
+        >>> from lastiterate.linear_model.regressors import PrivateRidge
         >>> PrivateRidge(target_range=(0, 1)).checked().target_range
         (0.0, 1.0)
         """
@@ -223,7 +224,7 @@ class PrivateRidge(_PrivateRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model import PrivateRidge
+    >>> from lastiterate.linear_model.regressors import PrivateRidge
     >>> X = np.random.default_rng(0).normal(size=(5_000, 3)) / 4
     >>> model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     >>> model.score(X, X[:, 0]) > 0.8, model.privacy_.epsilon(1e-5) <= 1.0
@@ -268,7 +269,7 @@ class PrivateHuberRegressor(_PrivateRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model import PrivateHuberRegressor
+    >>> from lastiterate.linear_model.regressors import PrivateHuberRegressor
     >>> X = np.random.default_rng(0).normal(size=(5_000, 3)) / 4
     >>> model = PrivateHuberRegressor(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     >>> model.score(X, X[:, 0]) > 0.8, model.privacy_.epsilon(1e-5) <= 1.0

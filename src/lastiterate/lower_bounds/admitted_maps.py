@@ -15,10 +15,9 @@ import numpy as np
 
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rules.rules import Resampling
-from lastiterate.run.domain import Ball
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.loss import gradient_reach, local_curvatures
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from lastiterate.lower_bounds.stationary_quadratics import (
     unsteady,
 )
 from lastiterate.profile.lower import BestLowerProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import Gradients, gradient_reach, has_bounded_gradients, local_curvatures
 from lastiterate.run.training_run import TrainingRun
 

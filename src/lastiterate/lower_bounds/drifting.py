@@ -39,7 +39,7 @@ from lastiterate.lower_bounds.admitted_maps import Admitted, with_those_seen_tog
 from lastiterate.lower_bounds.line_maps import linear
 from lastiterate.lower_bounds.line_pair import Step
 from lastiterate.profile.lower import MeansLowerProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import linear_gradients, quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 

@@ -21,7 +21,7 @@ from lastiterate.lower_bounds.line_grid import Laws, last_laws
 from lastiterate.lower_bounds.line_maps import IDENTITY, linear
 from lastiterate.lower_bounds.line_pair import Pair, Step
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, OneTestLowerProfile
-from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
+from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch
 from lastiterate.run.loss import Gradients
 from lastiterate.run.training_run import TrainingRun
 

@@ -38,7 +38,7 @@ from lastiterate.lower_bounds.two_statistics import (
     two_statistics_profile,
 )
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import (
     Gradients,
     has_bounded_gradients,

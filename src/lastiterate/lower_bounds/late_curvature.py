@@ -25,7 +25,7 @@ from lastiterate.lower_bounds.admitted_maps import seen_together
 from lastiterate.lower_bounds.kink_passages import KinkedLosses, Passage
 from lastiterate.lower_bounds.linear_paths import MOMENTUM_OR_AVERAGE
 from lastiterate.profile.lower import BestLowerProfile, MeansLowerProfile, PerturbedLowerProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import Gradients, gradient_reach, has_bounded_gradients, local_curvatures
 from lastiterate.run.training_run import TrainingRun
 

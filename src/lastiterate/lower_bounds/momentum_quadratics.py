@@ -34,7 +34,7 @@ from lastiterate.lower_bounds.linear_paths import (
 )
 from lastiterate.lower_bounds.participation import participation
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import has_bounded_gradients, linear_gradients, quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 

@@ -2,7 +2,7 @@
 
 In step k (from 0) a run in state i goes to state j and sees the example with probability `takes[i,
 j]`, and goes there without seeing it with probability `stays[i, j]`.  Every rule of
-`lastiterate.run.batch_rules.rules` is such a chain of few states, so that the law of the last
+`lastiterate.run.batch_rules` is such a chain of few states, so that the law of the last
 iterate needs no enumeration of batches.
 """
 
@@ -28,8 +28,8 @@ from lastiterate.lower_bounds.random_sums import (
     smoothed_lower_profile,
 )
 from lastiterate.profile.lower import LowerProfile, MeansLowerProfile
-from lastiterate.run.batch_rules.rules import BatchRule, Resampling
-from lastiterate.run.batch_rules.sampled import SampledRule
+from lastiterate.run.batch_rules.base import BatchRule, Resampling
+from lastiterate.run.batch_rules.drawn import SampledRule
 from lastiterate.run.training_run import TrainingRun
 
 _ONE: Moves = (1.0, 0.0)

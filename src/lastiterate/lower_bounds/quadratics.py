@@ -33,7 +33,7 @@ from lastiterate.lower_bounds.stationary_quadratics import (
     unsteady,
 )
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import linear_gradients, quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 

@@ -22,7 +22,7 @@ from scipy.special import ndtr
 
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, up
 from lastiterate.lower_bounds.two_statistics import Tails, edges_up_to
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.loss import Gradients, gradient_reach
 from lastiterate.run.training_run import TrainingRun
 

@@ -20,7 +20,7 @@ from lastiterate.lower_bounds.geometric_draws import (
 from lastiterate.lower_bounds.participation import left_out, probability_of_a_step
 from lastiterate.lower_bounds.smoothed_sums import threshold_profile
 from lastiterate.profile.lower import BestLowerProfile
-from lastiterate.run.batch_rules.rules import BatchRule, Resampling
+from lastiterate.run.batch_rules.base import BatchRule, Resampling
 from lastiterate.run.loss import linear_gradients
 from lastiterate.run.training_run import TrainingRun
 

@@ -14,7 +14,7 @@ from opacus.accountants.accountant import IAccountant
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.conditions import NO_ACTIVE_CLIP
 from lastiterate.bounds.fixed_order.momentum import MOMENTUM
@@ -47,11 +47,12 @@ from lastiterate.opacus.watched_steps import (
     group_settings,
     optimizer_deviations,
 )
-from lastiterate.run.adjacency import factor
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.run.batch_rules.base import Resampling
-from lastiterate.run.batch_rules.rules import Cyclic, PoissonSampled, ShuffledEachEpoch
+from lastiterate.run.batch_rules.drawn import PoissonSampled
+from lastiterate.run.batch_rules.ordered import Cyclic, ShuffledEachEpoch
 from lastiterate.run.loss import Loss
-from lastiterate.run.training_run import RELEASES, TrainingRun
+from lastiterate.run.training_run import RELEASES, TrainingRun, factor
 
 # The record of a training by Opacus that is planned, for `make_private_with_epsilon`.
 

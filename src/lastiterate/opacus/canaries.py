@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import torch
 
 from lastiterate import _check
-from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.empirical import Verdict, audit, one_at_a_time
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.report.three_numbers import three_numbers
 
 # Canaries: examples made to leave a trace in a network, inserted into a training by Opacus.

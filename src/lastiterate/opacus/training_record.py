@@ -44,19 +44,12 @@ from lastiterate.opacus.watched_loader import (
     WatchedLoader,
 )
 from lastiterate.opacus.watched_steps import OptimizerStep
-from lastiterate.run.adjacency import factor
-from lastiterate.run.batch_rules.base import BatchRule
-from lastiterate.run.batch_rules.rules import (
-    RULES,
-    Cyclic,
-    FixedOrder,
-    FullBatch,
-    PoissonSampled,
-    ShuffledEachEpoch,
-)
+from lastiterate.run.batch_rules.base import RULES, BatchRule
+from lastiterate.run.batch_rules.drawn import PoissonSampled
+from lastiterate.run.batch_rules.ordered import Cyclic, FixedOrder, FullBatch, ShuffledEachEpoch
 from lastiterate.run.loss import Loss
-from lastiterate.run.schedule import Schedule
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.optimizer import Schedule
+from lastiterate.run.training_run import TrainingRun, factor
 
 
 @dataclass

@@ -10,15 +10,16 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._progress import track
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.bounds.line_style import GREY, LineStyle
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.plot.named_lines import lines
-from lastiterate.plot.style import GREY, LineStyle, line_styles
-from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.run.batch_rules.rules import Resampling
-from lastiterate.run.schedule import Schedule
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.plot.style import line_styles
+from lastiterate.privacy_report import PrivacyReport
+from lastiterate.run.batch_rules.base import Resampling
+from lastiterate.run.optimizer import Schedule
+from lastiterate.run.training_run import TrainingRun, if_one_example_is
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,11 +11,10 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._display import up
 from lastiterate._numerics.rounding import Array
-from lastiterate.accounting import PrivacyReport
+from lastiterate.bounds.line_style import GREY
 from lastiterate.errors import InvalidType
 from lastiterate.plot.style import (
     FAINT,
-    GREY,
     INK,
     figure,
     heading,
@@ -25,6 +24,7 @@ from lastiterate.plot.style import (
     scale,
     style,
 )
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.tradeoff import least_misses

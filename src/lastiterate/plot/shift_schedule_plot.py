@@ -10,18 +10,9 @@ import numpy as np
 from lastiterate._display import up
 from lastiterate._numerics.rounding import Array
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule, worst_schedule
+from lastiterate.bounds.line_style import BLUE, GREY, VERMILLION
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies
-from lastiterate.plot.style import (
-    BLUE,
-    FAINT,
-    GREY,
-    VERMILLION,
-    figure,
-    heading,
-    legends,
-    scale,
-    style,
-)
+from lastiterate.plot.style import FAINT, figure, heading, legends, scale, style
 from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:

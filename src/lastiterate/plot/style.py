@@ -45,7 +45,7 @@ __all__ = [
     "heading",
     "legends",
     "line_styles",
-    "mark",
+    "named_mark",
     "plain_line_styles",
     "style",
 ]

@@ -39,7 +39,8 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
 
     Examples
     --------
-    >>> from lastiterate import GaussianProfile, compose
+    >>> from lastiterate.profile.gaussian import GaussianProfile
+    >>> from lastiterate.profile.compose import compose
     >>> compose(GaussianProfile(3.0), GaussianProfile(4.0)).gdp()
     5.000000000000003
     """

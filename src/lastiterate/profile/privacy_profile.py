@@ -48,7 +48,7 @@ class PrivacyProfile(ABC):
 
     Examples
     --------
-    >>> from lastiterate import GaussianProfile
+    >>> from lastiterate.profile.gaussian import GaussianProfile
     >>> profile = GaussianProfile(1.0)
     >>> round(profile.epsilon(1e-5), 4), round(profile.compose(profile).gdp(), 4)
     (4.3772, 1.4142)
@@ -85,7 +85,7 @@ class PrivacyProfile(ABC):
         Examples
         --------
         >>> import numpy as np
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> GaussianProfile(1.0).deltas(np.array([0.0, 1.0])).round(4)
         array([0.3829, 0.1269])
         """
@@ -110,7 +110,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> round(GaussianProfile(1.0).delta(1.0), 4)
         0.1269
         """
@@ -137,7 +137,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> round(GaussianProfile(1.0).epsilon(1e-5), 4)
         4.3772
         """
@@ -179,7 +179,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> round(GaussianProfile(1.0).tradeoff(0.05), 4)
         0.7405
         """
@@ -214,7 +214,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> round(GaussianProfile(1.0).renyi(8.0), 9)
         4.0
         """
@@ -230,7 +230,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> GaussianProfile(1.0).gdp()
         1.0
         """
@@ -249,7 +249,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> GaussianProfile(1.0).cheap()
         GaussianProfile(mu=1.0)
         """
@@ -265,7 +265,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> round(GaussianProfile(1.0).advantage(), 4)
         0.3829
         """
@@ -292,7 +292,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> round(GaussianProfile(3.0).compose(GaussianProfile(4.0)).gdp(), 9)
         5.0
         """
@@ -315,7 +315,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate import GaussianProfile
+        >>> from lastiterate.profile.gaussian import GaussianProfile
         >>> pld = GaussianProfile(1.0).to_pld(discretization=1e-2)
         >>> round(pld.get_epsilon_for_delta(1e-5), 2)
         4.38

@@ -9,10 +9,11 @@ import math
 from collections.abc import Iterator
 
 from lastiterate._display import short, up
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.momentum_positions import curvature
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.privacy_report import PrivacyReport
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.momentum.threshold import converges, longest_converging_step
 

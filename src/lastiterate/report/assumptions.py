@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lastiterate._display import short
-from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.conditions import CONVEX
 from lastiterate.other_releases import KINDS, Release
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.report.run_text import (
     momentum_text,
     needs_last_iterate_only,
     needs_secret_order,
     scheduled,
 )
-from lastiterate.run.domain import Ball
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 
 
 def assumptions(bound: Bound, run: TrainingRun) -> list[str]:

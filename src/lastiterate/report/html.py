@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from lastiterate._display import mu, times, up
 from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
 from lastiterate._html import PAGE_START, card
-from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter
-from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
+from lastiterate.plot.epsilon_curves import epsilon_by_steps
+from lastiterate.plot.profile_curves import delta_by_epsilon, tradeoff
 from lastiterate.plot.save import as_svg
+from lastiterate.plot.shift_schedule_plot import shift_schedule
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.report.advice import advice
 from lastiterate.report.assumptions import training_alone_text
 from lastiterate.report.page_style import CSS, themed
@@ -28,7 +30,8 @@ from lastiterate.report.run_text import (
     run_sentence,
 )
 from lastiterate.report.summary import Summary, summary
-from lastiterate.run.adjacency import if_one_example_is
+from lastiterate.report_forms import USUAL_DELTA
+from lastiterate.run.training_run import if_one_example_is
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from lastiterate._display import mu, times, up
-from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.report.advice import advice
 from lastiterate.report.run_text import (
     COLUMNS_EXPLAINED,
@@ -20,6 +20,7 @@ from lastiterate.report.run_text import (
     run_sentence,
 )
 from lastiterate.report.summary import Summary, summary
+from lastiterate.report_forms import USUAL_DELTA
 
 WIDEST = 100
 STAGES = "In Python, report.explain() lists the stages of bounds, and report.unmet what they need."

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lastiterate._display import down, printable, short, times, up
-from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.conditions import CONVEX, NOTHING_TO_DO
 from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import Unmet
 from lastiterate.other_releases import KINDS, Release
-from lastiterate.run.adjacency import IN_WORDS, if_one_example_is
-from lastiterate.run.optimizer import TailAverage
-from lastiterate.run.schedule import Schedule
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.privacy_report import PrivacyReport
+from lastiterate.run.optimizer import Schedule, TailAverage
+from lastiterate.run.training_run import IN_WORDS, TrainingRun, if_one_example_is
 
 _RELEASED = {
     "last-iterate": "the last iterate",

@@ -7,8 +7,8 @@ import math
 import lastiterate
 from lastiterate import _check
 from lastiterate._display import as_markdown, printable, up
-from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.group import for_group
 from lastiterate.report.run_text import run_sentence, unit_of_privacy
 from lastiterate.report.summary import summary

@@ -14,9 +14,9 @@ from typing import Any
 from lastiterate import _check
 from lastiterate._display import is_one, up
 from lastiterate._progress import track
-from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.report.advice import advice
 from lastiterate.report.assumptions import (
     TRIES_KNOWN,
@@ -40,7 +40,7 @@ from lastiterate.report.run_text import (
     why_least,
 )
 from lastiterate.report_bounds import ratio_to_lower
-from lastiterate.run.adjacency import if_one_example_is
+from lastiterate.run.training_run import if_one_example_is
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from lastiterate._display import down, up
-from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import APPROXIMATIONS
+from lastiterate.privacy_report import PrivacyReport
 
 NO_GUARANTEE = "an estimate, NOT a guarantee: more may leak"
 _LINEAR = "published/steinke-et-al/linear-estimate"

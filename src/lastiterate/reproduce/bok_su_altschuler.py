@@ -16,9 +16,8 @@ from lastiterate.profile.renyi import ZCDPProfile
 from lastiterate.reproduce import items as printed
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import Cell, FigureItem, Table, TableItem
-from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
-from lastiterate.run.domain import Ball
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
+from lastiterate.run.training_run import Ball, TrainingRun
 
 _DELTA = 1e-5
 _SAMPLED = SampledWithoutReplacement(60_000, 1_500)

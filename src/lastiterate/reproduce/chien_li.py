@@ -16,7 +16,7 @@ from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.errors import MissingExtra
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import Cell, FigureItem, Table, TableItem
-from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
+from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.unlearning import Unlearning, unlearning

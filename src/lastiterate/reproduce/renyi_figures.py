@@ -12,10 +12,10 @@ from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import FigureItem
-from lastiterate.run.batch_rules.rules import Cyclic, SampledWithoutReplacement, ShuffledOnce
-from lastiterate.run.domain import Ball
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
+from lastiterate.run.batch_rules.ordered import Cyclic, ShuffledOnce
 from lastiterate.run.loss import Loss
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 
 _BLUE, _RED, _GREEN, _GREY = "#1f5fa8", "#b5432a", "#3a7d44", "#7a7a7a"
 

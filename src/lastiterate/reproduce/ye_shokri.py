@@ -18,7 +18,7 @@ from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published.ye_shokri.logistic_regression import normalisation
 from lastiterate.errors import InvalidParameter
 from lastiterate.reproduce.items import Cell, Table, TableItem
-from lastiterate.run.batch_rules.rules import ShuffledOnce
+from lastiterate.run.batch_rules.ordered import ShuffledOnce
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 

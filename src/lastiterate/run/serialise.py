@@ -12,12 +12,11 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, get_args
 
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.batch_rules.rules import RULES
+from lastiterate.run.batch_rules.base import RULES
 from lastiterate.run.description import Description
-from lastiterate.run.domain import Domain
 from lastiterate.run.loss import Loss
 from lastiterate.run.optimizer import Average
-from lastiterate.run.training_run import LEFT_OUT_AT_DEFAULTS, TrainingRun
+from lastiterate.run.training_run import LEFT_OUT_AT_DEFAULTS, Domain, TrainingRun
 
 _KINDS = {
     "batches": {kind.__name__: kind for kind in RULES.values()},

@@ -14,28 +14,19 @@ from lastiterate.certificate.unlearning import chain_tied_to_encoding
 from lastiterate.certificate.verify import read
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.features.transformers import FixedFeatures
-from lastiterate.linear_model import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-)
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.saved_model.file_writing import (
     CERTIFICATE,
     MODEL,
     refuse_replacing_in,
     write_together,
 )
-from lastiterate.saved_model.model_file import (
-    FORMAT,
-    SavedModel,
-    is_complete,
-    learned_record,
-)
+from lastiterate.saved_model.model_file import FORMAT, SavedModel, is_complete, learned_record
 from lastiterate.saved_model.pipeline_steps import (
     FeatureStep,
     ScalerStep,
@@ -99,7 +90,7 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     >>> import tempfile
     >>> import numpy as np
     >>> import lastiterate as li
-    >>> from lastiterate.linear_model import PrivateLogisticRegression
+    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -21,12 +21,8 @@ from torch.utils.data import Sampler
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning, RefusedTraining, warn
-from lastiterate.run.batch_rules.rules import (
-    BalancedSampled,
-    BallsAndBinsEachEpoch,
-    BatchRule,
-    PoissonSampled,
-)
+from lastiterate.run.batch_rules.base import BatchRule
+from lastiterate.run.batch_rules.drawn import BalancedSampled, BallsAndBinsEachEpoch, PoissonSampled
 from lastiterate.train.noise import Randomness, SeededBits, SharedBits
 
 
@@ -55,7 +51,7 @@ class SecretBatchSampler(Sampler[list[int]]):
 
     Examples
     --------
-    >>> from lastiterate import BallsAndBins
+    >>> from lastiterate.run.batch_rules.drawn import BallsAndBins
     >>> len(SecretBatchSampler(BallsAndBins(100, 10), per_pass=10))
     10
     """

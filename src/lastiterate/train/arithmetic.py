@@ -35,12 +35,12 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
 from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.rounded import Rounding
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from lastiterate.train.grid import BITS, LEAST_BITS, WHOLE_BITS, Grid, grid_of, publications
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.train.reach import exceeded_with, reach
 from lastiterate.train.release_noise import released_error, released_size
 from lastiterate.train.rounded_normal import TOTAL_VARIATION

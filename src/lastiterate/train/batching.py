@@ -8,7 +8,7 @@ batches are blocks of consecutive rows allow.
 from collections.abc import Iterator
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rules.rules import RULES, BatchRule
+from lastiterate.run.batch_rules.base import RULES, BatchRule
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Order, Randomness
 from lastiterate.train.rows import Selection

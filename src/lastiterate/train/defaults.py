@@ -48,12 +48,12 @@ from lastiterate.accounting import account
 from lastiterate.calibration import calibrate, calibrate_quickly
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import MEAN, Release, joint_mu
-from lastiterate.run.batch_rules.rules import RULES, BatchRule, Resampling
+from lastiterate.run.batch_rules.base import RULES, BatchRule, Resampling
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import arithmetic
 from lastiterate.train.default_releases import default_releases, gaussian_parameter
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.train.settings import RunSettings
 from lastiterate.train.step_error import Problem
 from lastiterate.train.step_shapes import EVEN, FALLING, StepShape

@@ -18,7 +18,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.train.compiled import compiled
 from lastiterate.train.counted_rows import converted, stored_batch
 from lastiterate.train.data import FAST, Batch, Examples
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.train.product_probe import (
     check_products,
     check_sparse_products,

@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
-from lastiterate.run.batch_rules.rules import Resampling
-from lastiterate.run.domain import Ball, Domain
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.optimizer import require_plain_steps
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, Domain, TrainingRun
 from lastiterate.train.arithmetic import chosen_grid, problem_of
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.compiled import compiled
@@ -41,7 +40,7 @@ from lastiterate.train.data import PROVED, Examples
 from lastiterate.train.gradient_sum import check_targets, gradient_sum
 from lastiterate.train.grid import Grid
 from lastiterate.train.noise import Randomness
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 from lastiterate.train.product_probe import check_thread
 from lastiterate.train.release_noise import project
 from lastiterate.train.run_claims import broken_promises

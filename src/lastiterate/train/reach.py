@@ -37,8 +37,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, up
-from lastiterate.run.domain import Ball
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 from lastiterate.train.step_error import Problem, largest_share
 
 EXPONENT = 80.0

@@ -21,7 +21,7 @@ from lastiterate.other_releases import (
     UNDECLARED,
     Release,
 )
-from lastiterate.run.domain import Ball, Domain
+from lastiterate.run.training_run import Ball, Domain
 from lastiterate.train.grid import BITS, LEAST_BITS, WHOLE_BITS
 from lastiterate.train.noise import Randomness
 

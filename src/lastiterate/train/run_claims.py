@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 
 
 def broken_promises(

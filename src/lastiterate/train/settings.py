@@ -17,8 +17,8 @@ from typing import Any, Self, TypeVar
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rules.rules import RULES, Resampling
-from lastiterate.run.batch_rules.shuffled import SHUFFLED
+from lastiterate.run.batch_rules.base import RULES, Resampling
+from lastiterate.run.batch_rules.ordered import SHUFFLED
 from lastiterate.train.setting_checks import (
     checked_preprocessing,
     checked_text_columns,

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.rounding import Array
-from lastiterate.run.batch_rules.rules import BatchRule
+from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objective import Objective
 
 GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
 

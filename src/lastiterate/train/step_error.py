@@ -36,8 +36,7 @@ import numpy as np
 
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.domain import Ball
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 from lastiterate.train.objective import Objective
 
 UNIT_ROUNDOFF = 2.0**-53

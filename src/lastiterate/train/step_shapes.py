@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate.run.schedule import Schedule
+from lastiterate.run.optimizer import Schedule
 
 
 @dataclass(frozen=True)

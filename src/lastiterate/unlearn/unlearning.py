@@ -16,12 +16,13 @@ from lastiterate._html import card
 from lastiterate._numerics.powers import inverse_power, log_of, sum_of_inverse_powers
 from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, at_most, down
 from lastiterate._numerics.search import last_count_true
-from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.bounds import quantities
 from lastiterate.bounds.catalogue import CATALOGUE, given_order
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies, UnreachableTarget
 from lastiterate.other_releases import Release
 from lastiterate.plot.named_lines import lines
+from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.compose_with_gaussian import compose_with_mixture
 from lastiterate.profile.gaussian import GaussianProfile
@@ -29,18 +30,13 @@ from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile
 from lastiterate.report_bounds import person_mu
-from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.run.batch_rules.rules import (
-    BatchRule,
-    FixedOrder,
-    Resampling,
-    SampledWithoutReplacement,
-)
-from lastiterate.run.domain import Unbounded
+from lastiterate.report_forms import USUAL_DELTA
+from lastiterate.run.batch_rules.base import BatchRule, Resampling
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
+from lastiterate.run.batch_rules.ordered import FixedOrder
 from lastiterate.run.loss import Loss
-from lastiterate.run.optimizer import require_plain_steps
-from lastiterate.run.schedule import Schedule
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.optimizer import Schedule, require_plain_steps
+from lastiterate.run.training_run import TrainingRun, Unbounded, if_one_example_is
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,8 @@ import pytest
 from scipy.special import ndtr
 
 import lastiterate as li
-from lastiterate import InvalidParameter
 from lastiterate.bounds.catalogue import CATALOGUE, RECORDS
+from lastiterate.errors import InvalidParameter
 from tests.reference import momentum as reference
 from tests.slow import slow
 

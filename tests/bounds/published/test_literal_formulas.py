@@ -13,7 +13,7 @@ from lastiterate.bounds.published.chourasia_ye_shokri import diffusion_bounds, r
 from lastiterate.bounds.published.sampled_gaussian import largest_order, quadratic_bound
 from lastiterate.bounds.published.ye_shokri.logistic_regression import normalisation
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.run import conventions
+from lastiterate.reproduce import runs as conventions
 from tests.reference import bok_su_altschuler as bsa
 from tests.reference import papers
 

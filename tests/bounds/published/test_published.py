@@ -21,7 +21,7 @@ from lastiterate.bounds.published.sampled_gaussian import (
 )
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.profile.renyi import averaged_at_orders
-from lastiterate.run import conventions
+from lastiterate.reproduce import runs as conventions
 from tests.bounds.test_catalogue import runs
 from tests.bounds.test_grid_oracle import contracting_run
 from tests.reference import chien_li, papers

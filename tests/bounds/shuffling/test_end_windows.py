@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from lastiterate import InvalidParameter
 from lastiterate.bounds.shuffling.end_windows import (
     EndWindows,
     early_edges,
     early_windows,
     end_windows,
 )
+from lastiterate.errors import InvalidParameter
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 
 

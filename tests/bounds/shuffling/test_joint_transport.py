@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from lastiterate import InvalidParameter
 from lastiterate.bounds.shuffling.joint_transport import (
     JointTransport,
     PositionLaws,
     TransportGrid,
 )
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
+from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
 
 FINE = TransportGrid(receiving=40, every_nth_knot=1, cells=4000, step=0.1)

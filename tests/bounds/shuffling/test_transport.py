@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastiterate import InvalidParameter
 from lastiterate.bounds.shuffling.transport import TransportProfile
+from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.reference.all_orders import hockey_sticks
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lastiterate.run.domain import Unbounded
+from lastiterate.run.training_run import Unbounded
 from lastiterate.train import noisy_descent
 from lastiterate.train.compiled import outputs, step
 

@@ -67,7 +67,7 @@ class TestAgainstFractions:
         rows, factors, shifts, mean, weights = drawn(shape, dtype)
         shifts, mean = (shifts, mean) if centred else (None, None)
         constants = np.zeros(shape[2])
-        found = thin_products.outputs(rows, factors, shifts, mean, weights, constants)
+        found = thin_products.thin_outputs(rows, factors, shifts, mean, weights, constants)
         counted = as_counted(rows, factors, shifts, mean)
         assert_within(found, weights, counted, additions=shape[1])
 
@@ -85,16 +85,16 @@ class TestAgainstFractions:
 def test_constants_are_added():
     rows, factors, _, _, weights = drawn((5, 3, 2), np.float64)
     constants = np.array([1.0, -2.0])
-    found = thin_products.outputs(rows, factors, None, None, np.zeros_like(weights), constants)
+    found = thin_products.thin_outputs(rows, factors, None, None, np.zeros_like(weights), constants)
     np.testing.assert_array_equal(found, np.repeat(constants[:, np.newaxis], 5, axis=1))
 
 
 def test_a_huge_row_changes_no_other():
     rows, factors, shifts, mean, weights = drawn((9, 407, 11), np.float64)
     constants = np.zeros(11)
-    before = thin_products.outputs(rows, factors, shifts, mean, weights, constants)
+    before = thin_products.thin_outputs(rows, factors, shifts, mean, weights, constants)
     rows[4] *= 2.0**60
-    after = thin_products.outputs(rows, factors, shifts, mean, weights, constants)
+    after = thin_products.thin_outputs(rows, factors, shifts, mean, weights, constants)
     others = np.arange(9) != 4
     np.testing.assert_array_equal(before[:, others], after[:, others])
 

@@ -19,7 +19,7 @@ from lastiterate.bounds.line_style import ORANGE, LineStyle
 from lastiterate.profile.group import for_group
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import BalancedSampled
+from lastiterate.run.batch_rules.drawn import BalancedSampled
 from lastiterate.run.training_run import TrainingRun
 
 

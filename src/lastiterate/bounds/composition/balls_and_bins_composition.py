@@ -21,7 +21,8 @@ from lastiterate.profile.gaussian_mixture_pld import LossCells
 from lastiterate.profile.group import for_group
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import BallsAndBins, BallsAndBinsEachEpoch, Resampling
+from lastiterate.run.batch_rules.base import Resampling
+from lastiterate.run.batch_rules.drawn import BallsAndBins, BallsAndBinsEachEpoch
 from lastiterate.run.training_run import TrainingRun
 
 LARGEST_RATIO = 20.0  # of sensitivity and noise, of all steps of one batch

@@ -10,7 +10,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.line_style import GREY, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import RULES, BatchRule, Resampling
+from lastiterate.run.batch_rules.base import RULES, BatchRule, Resampling
 from lastiterate.run.training_run import TrainingRun
 
 

@@ -28,7 +28,7 @@ from lastiterate.profile.pld import (
     to_pld,
 )
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import PoissonSampled, SampledWithoutReplacement
+from lastiterate.run.batch_rules.drawn import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.line_style import BLUE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.domain import Ball
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.batch_rules.base import Resampling, rules
+from lastiterate.run.training_run import Ball, TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts, pattern_mus
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
 

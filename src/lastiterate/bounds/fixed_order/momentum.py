@@ -10,9 +10,8 @@ from lastiterate.bounds.composition.fixed_order_composition import worst_order_c
 from lastiterate.bounds.fixed_order.momentum_positions import position_mus, worst_mu
 from lastiterate.bounds.line_style import BLUE, DASHES, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.domain import Unbounded
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.batch_rules.base import Resampling, rules
+from lastiterate.run.training_run import TrainingRun, Unbounded
 
 
 def momentum(run: TrainingRun) -> GaussianProfile:

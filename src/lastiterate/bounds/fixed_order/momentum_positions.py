@@ -10,7 +10,7 @@ import numpy as np
 
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, TINY, Array, IntArray, at_least, down, up
 from lastiterate.bounds import quantities
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.momentum.certificate import LinearRun
 from lastiterate.shifts.momentum.epochs import Energies, EpochTails, MomentumEpochs

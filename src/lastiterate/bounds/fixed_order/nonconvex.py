@@ -11,7 +11,7 @@ from lastiterate.bounds.fixed_order.last_epochs import windows
 from lastiterate.bounds.fixed_order.step_moduli import ROUNDINGS, kept, late, linear_rise, moduli
 from lastiterate.bounds.line_style import PURPLE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import pattern_mus
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu

@@ -13,7 +13,7 @@ from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER, epochs_of,
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.step_moduli import moduli
 from lastiterate.errors import InvalidParameter, NoBoundApplies
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import Shifts, optimal_shifts
 from lastiterate.shifts.tangents import concave_shifts

@@ -27,10 +27,9 @@ from lastiterate.bounds.line_style import BLUE, DASHES, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.positioned import FixedOrder
-from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.domain import Ball
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.batch_rules.base import Resampling, rules
+from lastiterate.run.batch_rules.ordered import FixedOrder
+from lastiterate.run.training_run import Ball, TrainingRun
 from lastiterate.shifts.early_shifts import FAILURE, ShortSteps, early_mus
 from lastiterate.shifts.sparse_patterns import Participations, mus_of_few
 

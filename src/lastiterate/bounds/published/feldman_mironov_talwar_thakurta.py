@@ -9,7 +9,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.profile.renyi import ZCDPProfile
-from lastiterate.run.batch_rules.rules import Cyclic
+from lastiterate.run.batch_rules.ordered import Cyclic
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/feldman-mironov-talwar-thakurta"

@@ -17,7 +17,8 @@ from lastiterate.bounds.approximation import Approximation, Estimate
 from lastiterate.bounds.bound import Bound, Citation
 from lastiterate.bounds.quantities import sensitivity_over_noise
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import FullBatch, PoissonSampled
+from lastiterate.run.batch_rules.drawn import PoissonSampled
+from lastiterate.run.batch_rules.ordered import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/steinke-et-al"

@@ -40,14 +40,9 @@ from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several
 from lastiterate.profile.gaussian_mixture_pld import shift_losses
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import (
-    BallsAndBins,
-    BallsAndBinsEachEpoch,
-    BatchRule,
-    Resampling,
-    ShuffledEachEpoch,
-    ShuffledOnce,
-)
+from lastiterate.run.batch_rules.base import BatchRule, Resampling
+from lastiterate.run.batch_rules.drawn import BallsAndBins, BallsAndBinsEachEpoch
+from lastiterate.run.batch_rules.ordered import ShuffledEachEpoch, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 # Probabilities of a larger batch.  A smaller one allows larger batches, on which steps contract

@@ -23,7 +23,7 @@ from lastiterate.bounds.shuffling.position_transport import (
 )
 from lastiterate.bounds.shuffling.positions import with_no_position
 from lastiterate.bounds.shuffling.transport import TransportProfile
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.momentum.epochs import EpochTails
 

@@ -27,7 +27,7 @@ from lastiterate.bounds.shuffling.positions import FEW_GROUPS, few_edges
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_PAIRS = 600  # of groups in the last epoch and in the one before, if the last is truncated

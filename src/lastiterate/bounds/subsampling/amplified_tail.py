@@ -34,7 +34,7 @@ from lastiterate.bounds.subsampling.tail_split import TailSplit, best_split, lim
 from lastiterate.profile.best import BestProfile, FallbackProfile
 from lastiterate.profile.pld import LossDistributionProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _SHORT = 300  # steps of a run whose whole law is computed quickly

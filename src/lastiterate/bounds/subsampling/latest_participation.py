@@ -20,7 +20,9 @@ from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_si
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import BalancedSampled, BatchRule, FixedOrder
+from lastiterate.run.batch_rules.base import BatchRule
+from lastiterate.run.batch_rules.drawn import BalancedSampled
+from lastiterate.run.batch_rules.ordered import FixedOrder
 from lastiterate.run.training_run import TrainingRun
 
 _FAILURES = (1e-9, 1e-14, 0.0)  # probabilities of a larger batch; the best of three is taken

@@ -35,9 +35,9 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import PoissonSampled, Resampling, rules
-from lastiterate.run.domain import Ball
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.batch_rules.base import Resampling, rules
+from lastiterate.run.batch_rules.drawn import PoissonSampled
+from lastiterate.run.training_run import Ball, TrainingRun
 
 _CELLS = 8192  # of the grid of a sum
 _SHORT = 500  # steps of a run that tries several shares of the noise on release

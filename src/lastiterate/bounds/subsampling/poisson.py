@@ -25,7 +25,7 @@ from lastiterate.profile.gaussian_mixture import sum_of_draws
 from lastiterate.profile.gaussian_mixture_pld import shift_losses
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import PoissonSampled
+from lastiterate.run.batch_rules.drawn import PoissonSampled
 from lastiterate.run.training_run import TrainingRun
 
 _LARGEST_RATIO = 1e6  # of sensitivity and noise; above it nothing is certified

@@ -16,7 +16,8 @@ import scipy
 
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps, up
 from lastiterate.bounds import conditions, quantities
-from lastiterate.run.batch_rules.rules import BatchRule, SampledWithoutReplacement
+from lastiterate.run.batch_rules.base import BatchRule
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 

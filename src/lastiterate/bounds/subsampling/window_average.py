@@ -19,12 +19,8 @@ from lastiterate.bounds.shuffling.position_average import MIXTURE
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import (
-    PoissonSampled,
-    Resampling,
-    SampledWithoutReplacement,
-    rules,
-)
+from lastiterate.run.batch_rules.base import Resampling, rules
+from lastiterate.run.batch_rules.drawn import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts

@@ -19,8 +19,7 @@ from lastiterate.cli.options.run_options import Save, takes_run
 from lastiterate.cli.run_file import check_new
 from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import TrainingRun, if_one_example_is
 
 Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP, in (0, 1)")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]

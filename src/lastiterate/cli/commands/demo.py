@@ -27,7 +27,7 @@ from lastiterate.tables.encoder import encode_file
 from lastiterate.tables.files import open_table
 
 if TYPE_CHECKING:
-    from lastiterate.accounting import PrivacyReport
+    from lastiterate.privacy_report import PrivacyReport
     from lastiterate.run.training_run import TrainingRun
 
 EPOCHS = (10, 30, 100, 300)
@@ -270,7 +270,7 @@ def _tables() -> tuple[dict[str, str], dict[str, list[int]]]:
 def _charges(report: "PrivacyReport") -> dict[str, str]:
     """Epsilons of the same training and statistics if every iterate were published."""
     from lastiterate.accounting import account
-    from lastiterate.run.batch_rules.rules import PoissonSampled
+    from lastiterate.run.batch_rules.drawn import PoissonSampled
 
     run, others = report.run, report.other_releases
     clip = rounded_up(run.sensitivity / 2, 1e-6)

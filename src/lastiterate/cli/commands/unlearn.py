@@ -22,7 +22,7 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.cli.terminal import WITH_FORCE
 from lastiterate.errors import InvalidParameter, PrivacyWarning
-from lastiterate.run.adjacency import if_one_example_is
+from lastiterate.run.training_run import if_one_example_is
 from lastiterate.saved_model.file_writing import (
     CERTIFICATE,
     MODEL,

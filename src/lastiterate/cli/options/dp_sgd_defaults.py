@@ -4,9 +4,9 @@ import dataclasses
 
 from lastiterate.cli.options.option_types import flag
 from lastiterate.errors import InvalidType
-from lastiterate.run.adjacency import usual_adjacency
-from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.description import Description
+from lastiterate.run.training_run import usual_adjacency
 
 _POISSON = (
     "assumed: --batches poisson (each step draws every example with probability "

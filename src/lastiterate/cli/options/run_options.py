@@ -14,9 +14,8 @@ from lastiterate.cli import run_file
 from lastiterate.cli.options.dp_sgd_defaults import assumptions, filled_in
 from lastiterate.cli.options.option_types import among, flag, whole_number
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.adjacency import ADD_REMOVE, ADJACENCIES
 from lastiterate.run.description import ALTERNATIVES, NAMES, Description
-from lastiterate.run.training_run import RELEASES, TrainingRun
+from lastiterate.run.training_run import ADD_REMOVE, ADJACENCIES, RELEASES, TrainingRun
 
 RunFile = Annotated[
     Path | None,

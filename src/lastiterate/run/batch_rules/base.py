@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from enum import Enum
+from typing import Any, ClassVar, Protocol, Self
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import IntArray
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rules.batch_order import BatchOrder
-from lastiterate.run.batch_rules.batch_order import RandomSource as RandomSource
-from lastiterate.run.batch_rules.batch_order import Resampling as Resampling
-from lastiterate.run.batch_rules.batch_order import Selection as Selection
 
 RULES: dict[str, type[BatchRule]] = {}
 
@@ -22,6 +22,172 @@ def rules(*resampling: Resampling, exact_size: bool | None = None) -> tuple[type
         for rule in RULES.values()
         if rule.resampling in resampling and exact_size in (None, rule.exact_size)
     )
+
+
+class BatchOrder(ABC):
+    """The interface by which bounds, trainers and audits ask a batch rule for its order."""
+
+    @property
+    @abstractmethod
+    def steps_per_pass(self) -> int:
+        """How many steps users call an epoch."""
+
+    @property
+    @abstractmethod
+    def period(self) -> int | None:
+        """Steps from one participation to the next, where these are always as many.
+
+        Batches drawn anew every step may have the same example every time.
+        """
+
+    @abstractmethod
+    def position_count(self, steps: int) -> int:
+        """The number of positions that an example may have in the order of the batches.
+
+        Parameters
+        ----------
+        steps : int
+            The length of the run.
+
+        Returns
+        -------
+        int
+            The number.
+
+        Examples
+        --------
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> Cyclic(examples=100, batch_size=10).position_count(steps=25)
+        10
+        """
+
+    @abstractmethod
+    def participations(self, position: int, steps: int) -> IntArray:
+        """The steps that may see the example at a position.
+
+        Parameters
+        ----------
+        position : int
+            Counted from 0.
+        steps : int
+            The length of the run.
+
+        Returns
+        -------
+        array of int
+            Steps, counted from 0.
+
+        Raises
+        ------
+        ValueError
+            If an example has another position in every epoch.
+
+        Examples
+        --------
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> Cyclic(examples=100, batch_size=10).participations(3, steps=25)
+        array([ 3, 13, 23])
+        """
+
+    @abstractmethod
+    def longest_wait(self, steps: int) -> int:
+        """The most steps from a participation up to the next one, or up to the end.
+
+        Parameters
+        ----------
+        steps : int
+            The length of the run.
+
+        Returns
+        -------
+        int
+            The number of steps.
+
+        Examples
+        --------
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> Cyclic(examples=100, batch_size=10).longest_wait(steps=25)
+        10
+        """
+
+    @abstractmethod
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
+        """The endless sequence of batches.
+
+        Parameters
+        ----------
+        source : RandomSource
+            The random draws.
+
+        Returns
+        -------
+        iterator of slices or arrays of int
+            Indices of examples into `arrangement`.
+
+        Raises
+        ------
+        InvalidParameter
+            If the rule does not say which examples each step sees.
+
+        Examples
+        --------
+        >>> from itertools import islice
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate.train.noise import randomness
+        >>> list(islice(Cyclic(examples=100, batch_size=10).selections(randomness(0)), 2))
+        [slice(0, 10, None), slice(10, 20, None)]
+        """
+
+    def arrangement(self, source: RandomSource) -> IntArray | None:
+        """The order in which examples are laid out before training.
+
+        Parameters
+        ----------
+        source : RandomSource
+            The random draws.
+
+        Returns
+        -------
+        array of int or None
+            None leaves them as they are.
+
+        Examples
+        --------
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic, ShuffledOnce
+        >>> from lastiterate.train.noise import randomness
+        >>> Cyclic(examples=100, batch_size=10).arrangement(randomness(0)) is None
+        True
+        >>> ShuffledOnce(examples=100, batch_size=10).arrangement(randomness(0)).shape
+        (100,)
+        """
+        del source
+        return None
+
+    def most_participations(self, steps: int) -> int:
+        """The most steps in which one example may take part.
+
+        Parameters
+        ----------
+        steps : int
+            The length of the run.
+
+        Returns
+        -------
+        int
+            The number of steps.
+
+        Examples
+        --------
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> Cyclic(examples=100, batch_size=10).most_participations(steps=25)
+        3
+        """
+        if self.period is not None:
+            return -(-steps // self.period)
+        return max(
+            self.participations(position, steps).size
+            for position in range(self.position_count(steps))
+        )
 
 
 @dataclass(frozen=True)
@@ -59,7 +225,7 @@ class BatchRule(BatchOrder):
 
     Examples
     --------
-    >>> from lastiterate import Cyclic
+    >>> from lastiterate.run.batch_rules.ordered import Cyclic
     >>> rule = Cyclic(examples=100, batch_size=10)
     >>> rule.batches_per_epoch, rule.share, rule.resampling.name
     (10, 0.1, 'NEVER')
@@ -127,7 +293,7 @@ class BatchRule(BatchOrder):
 
         Examples
         --------
-        >>> from lastiterate import Cyclic
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic
         >>> Cyclic.of_sizes(100, 10)
         Cyclic(examples=100, batch_size=10)
         """
@@ -170,7 +336,7 @@ class BatchRule(BatchOrder):
 
         Examples
         --------
-        >>> from lastiterate import PoissonSampled
+        >>> from lastiterate.run.batch_rules.drawn import PoissonSampled
         >>> rule = PoissonSampled(examples=1_000, batch_size=100)
         >>> rule.size_exceeded_with(0.0), rule.size_exceeded_with(1e-9)
         (1000, 161)
@@ -193,7 +359,7 @@ class BatchRule(BatchOrder):
 
         Examples
         --------
-        >>> from lastiterate import FixedOrder
+        >>> from lastiterate.run.batch_rules.ordered import FixedOrder
         >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).check_length(steps=4)
         """
         del steps
@@ -213,7 +379,7 @@ class BatchRule(BatchOrder):
 
         Examples
         --------
-        >>> from lastiterate import FixedOrder
+        >>> from lastiterate.run.batch_rules.ordered import FixedOrder
         >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).stopped(steps=3)
         FixedOrder(examples=9, batch_size=3, positions=(2,))
         """
@@ -230,7 +396,7 @@ class BatchRule(BatchOrder):
 
         Examples
         --------
-        >>> from lastiterate import Cyclic
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic
         >>> Cyclic(examples=100, batch_size=10).described()
         'batches of 10 of 100 examples in the same order every epoch'
         """
@@ -251,7 +417,7 @@ class BatchRule(BatchOrder):
 
         Examples
         --------
-        >>> from lastiterate import FullBatch
+        >>> from lastiterate.run.batch_rules.ordered import FullBatch
         >>> FullBatch(examples=100).stated(secret=False)
         'every step averages the gradients of all 100 examples'
         """
@@ -263,3 +429,34 @@ class BatchRule(BatchOrder):
 
     def _left_over(self) -> str:
         return ""
+
+
+# The order of batches: when it is drawn, which steps may see an example, what a step sees.
+
+Selection = slice | IntArray
+
+
+class Resampling(Enum):
+    """The times at which the examples of batches are drawn."""
+
+    NEVER = "never"
+    ONCE = "once, before the first step"
+    EACH_EPOCH = "before each epoch"
+    EACH_FEW_EPOCHS = "before every few epochs"
+    EACH_STEP = "before each step"
+
+
+class RandomSource(Protocol):
+    """The random draws that batches need: uniform, independent of the data, and secret."""
+
+    def permutation(self, count: int, /) -> IntArray: ...
+
+    def subset(self, count: int, size: int, /) -> IntArray: ...
+
+    def each_with_probability(
+        self, count: int, numerator: int, denominator: int, /
+    ) -> IntArray: ...
+
+    def each_to_a_position(
+        self, count: int, positions: int, numerator: int, denominator: int, /
+    ) -> IntArray: ...

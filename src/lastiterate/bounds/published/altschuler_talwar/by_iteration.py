@@ -14,7 +14,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.convex import convex_without_domain
 from lastiterate.profile.renyi import ZCDPProfile
-from lastiterate.run.batch_rules.rules import Cyclic, FullBatch, ShuffledOnce
+from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch, ShuffledOnce
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts

@@ -14,10 +14,9 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Hypothesis, LowerBound
 from lastiterate.bounds.published.altschuler_talwar.by_iteration import PAPER, cite
 from lastiterate.profile.lower import OneTestLowerProfile
-from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
-from lastiterate.run.domain import Ball
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.loss import Gradients
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import Ball, TrainingRun
 
 _LEAST_DIAMETER = 1e3  # c_D of footnote 11
 _MOST_NOISE = 1e-3  # c_sigma

@@ -23,7 +23,7 @@ from lastiterate.bounds.quantities import (
     sensitivity_over_noise,
 )
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import Cyclic, FullBatch, ShuffledOnce
+from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 

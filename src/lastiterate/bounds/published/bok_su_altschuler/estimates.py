@@ -15,7 +15,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.approximation import Approximation, Estimate
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
-from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 

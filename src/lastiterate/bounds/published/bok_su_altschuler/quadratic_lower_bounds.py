@@ -15,7 +15,7 @@ from lastiterate.bounds.bound import LowerBound
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import sensitivity_over_noise
 from lastiterate.profile.lower import MeansLowerProfile
-from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
+from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch
 from lastiterate.run.loss import linear_gradients
 from lastiterate.run.training_run import TrainingRun
 

@@ -33,7 +33,7 @@ from lastiterate.profile.pld import (
     to_pld,
 )
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _SPLITS = np.geomspace(1.005, 12.0, 40)  # alpha

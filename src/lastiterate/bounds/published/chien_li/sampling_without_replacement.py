@@ -18,7 +18,7 @@ from lastiterate.bounds.published.chien_li.shift_programme import least_energies
 from lastiterate.bounds.published.chien_li.theorems import HOELDER, PAPER, cite
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.profile.renyi import RenyiProfile
-from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))

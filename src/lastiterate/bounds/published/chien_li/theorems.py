@@ -21,13 +21,8 @@ from lastiterate.bounds.published.chien_li.reshuffled import energies_of_orders
 from lastiterate.bounds.published.chien_li.shift_programme import least_energy_linear
 from lastiterate.bounds.published.chien_li.starts import least_energy
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged_at_orders
-from lastiterate.run.batch_rules.rules import (
-    Cyclic,
-    FullBatch,
-    Resampling,
-    ShuffledEachEpoch,
-    ShuffledOnce,
-)
+from lastiterate.run.batch_rules.base import Resampling
+from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch, ShuffledEachEpoch, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chien-li"

@@ -23,7 +23,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, Low
 from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.profile.renyi import ZCDPProfile
-from lastiterate.run.batch_rules.rules import FullBatch
+from lastiterate.run.batch_rules.ordered import FullBatch
 from lastiterate.run.loss import linear_gradients
 from lastiterate.run.training_run import TrainingRun
 

@@ -12,7 +12,7 @@ from lastiterate.bounds.published.ye_shokri.noisy_descent_bounds import (
     shuffled,
 )
 from lastiterate.profile.renyi import RenyiProfile
-from lastiterate.run.batch_rules.rules import ShuffledOnce
+from lastiterate.run.batch_rules.ordered import ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 

@@ -26,12 +26,8 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.quantities import constant_gap, epochs, sensitivity_over_noise
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged_at_orders
-from lastiterate.run.batch_rules.rules import (
-    Cyclic,
-    FullBatch,
-    SampledWithoutReplacement,
-    ShuffledOnce,
-)
+from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
+from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/ye-shokri"

@@ -1,5 +1,7 @@
 """Rules that give every example a position, and those of them whose order is fixed."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Resampling, Selection
 
 _MOST_LISTED = 8
+
 _FOLLOW_FROM_POSITIONS = (
     "period",
     "position_count",
@@ -65,7 +68,7 @@ class PositionedRule(BatchRule, abstract=True):
         Examples
         --------
         >>> import numpy as np
-        >>> from lastiterate import Cyclic
+        >>> from lastiterate.run.batch_rules.ordered import Cyclic
         >>> Cyclic(examples=100, batch_size=10).position_at(np.array([0, 9, 10]))
         array([0, 9, 0])
         """
@@ -153,7 +156,7 @@ class FullBatch(InOrder):
 
     Examples
     --------
-    >>> from lastiterate import FullBatch
+    >>> from lastiterate.run.batch_rules.ordered import FullBatch
     >>> FullBatch(examples=100).batches_per_epoch
     1
     """
@@ -199,7 +202,7 @@ class Cyclic(InOrder):
 
     Examples
     --------
-    >>> from lastiterate import Cyclic
+    >>> from lastiterate.run.batch_rules.ordered import Cyclic
     >>> Cyclic(examples=60_000, batch_size=1_500).batches_per_epoch
     40
     """
@@ -226,7 +229,7 @@ class FixedOrder(PositionedRule):
 
     Examples
     --------
-    >>> from lastiterate import FixedOrder
+    >>> from lastiterate.run.batch_rules.ordered import FixedOrder
     >>> FixedOrder(examples=100, batch_size=10, positions=[3, 13, 20])
     FixedOrder(examples=100, batch_size=10, positions=(3, 13, 20))
     """
@@ -291,3 +294,162 @@ class FixedOrder(PositionedRule):
         if len(steps) > _MOST_LISTED:
             return f"{len(steps):,} steps, from {steps[0]} to {steps[-1]}"
         return ("step " if len(steps) == 1 else "steps ") + ", ".join(steps)
+
+
+# Rules that shuffle in secret: the examples, or fixed blocks of consecutive examples.
+
+# For those who say only "shuffled".
+SHUFFLED = (
+    "'shuffled-each-epoch' is what DataLoader(shuffle=True) does; 'shuffled-once' keeps one order"
+)
+
+
+class _Blocks(InOrder, abstract=True):
+    """A rule whose positions are fixed blocks of consecutive examples, visited in random order.
+
+    The position of every single example is uniform, which is all that averages over positions use.
+    But which examples share a block is no secret: two examples cannot have been exchanged on their
+    own.  Examples beyond the last full block would never be seen, so there must be none.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.examples % self.batch_size:
+            must_be = f"a multiple of batch_size={self.batch_size}: blocks are never cut"
+            raise InvalidParameter("examples", self.examples, must_be=must_be)
+
+    @classmethod
+    def of_sizes(cls, examples: int, batch_size: int | None) -> Self:
+        """The rule for the full blocks of so many examples."""
+        if batch_size is not None and 0 < batch_size <= examples:
+            examples -= examples % batch_size
+        return super().of_sizes(examples, batch_size)
+
+    def arrangement(self, source: RandomSource) -> IntArray | None:
+        del source
+        return None
+
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
+        length, size = self.batches_per_epoch, self.batch_size
+        block_at = source.permutation(length)
+        for number, epoch in enumerate(self._epochs()):
+            if number and self.resampling is Resampling.EACH_EPOCH:
+                block_at = source.permutation(length)
+            for block in block_at[epoch].tolist():
+                yield slice(block * size, (block + 1) * size)
+
+
+@dataclass(frozen=True)
+class ShuffledBlocksEachEpoch(_Blocks):
+    """Fixed blocks of consecutive examples, in a secret order that is shuffled before every epoch.
+
+    For files that are too large to be shuffled themselves.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are, a multiple of `batch_size`.
+    batch_size : int
+        How many examples a block has.
+
+    Examples
+    --------
+    >>> from lastiterate.run.batch_rules.ordered import ShuffledBlocksEachEpoch
+    >>> ShuffledBlocksEachEpoch(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
+    """
+
+    name = "shuffled-blocks-each-epoch"
+    resampling = Resampling.EACH_EPOCH
+    in_words = "in fixed blocks, shuffled every epoch"
+    in_secret = "in fixed blocks, from a new uniform shuffle of these every epoch, drawn in secret"
+    in_blocks = name
+
+    @property
+    def period(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class ShuffledBlocksOnce(_Blocks):
+    """Fixed blocks of consecutive examples, in one secret order for all epochs.
+
+    For files that are too large to be shuffled themselves.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are, a multiple of `batch_size`.
+    batch_size : int
+        How many examples a block has.
+
+    Examples
+    --------
+    >>> from lastiterate.run.batch_rules.ordered import ShuffledBlocksOnce
+    >>> ShuffledBlocksOnce(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
+    """
+
+    name = "shuffled-blocks-once"
+    resampling = Resampling.ONCE
+    in_words = "in fixed blocks, shuffled once"
+    in_secret = "in fixed blocks, from one uniform shuffle of these, drawn in secret"
+    in_blocks = name
+
+
+@dataclass(frozen=True)
+class ShuffledEachEpoch(InOrder):
+    """Batches from a secret shuffle of the examples before every epoch.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them each batch has.  Examples that do not fill a batch are left out of that
+        epoch.
+
+    Examples
+    --------
+    >>> from lastiterate.run.batch_rules.ordered import ShuffledEachEpoch
+    >>> ShuffledEachEpoch(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
+    """
+
+    name = "shuffled-each-epoch"
+    resampling = Resampling.EACH_EPOCH
+    in_words = "shuffled every epoch"
+    in_secret = "from a new uniform shuffle every epoch, drawn in secret"
+    in_blocks = "shuffled-blocks-each-epoch"
+    exchangeable = True
+
+    @property
+    def period(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class ShuffledOnce(InOrder):
+    """Batches from one secret shuffle of the examples, visited in the same order every epoch.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them each batch has.  Examples that do not fill a batch are left out of every
+        epoch.
+
+    Examples
+    --------
+    >>> from lastiterate.run.batch_rules.ordered import ShuffledOnce
+    >>> ShuffledOnce(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
+    """
+
+    name = "shuffled-once"
+    resampling = Resampling.ONCE
+    in_words = "shuffled once"
+    in_secret = "from one uniform shuffle, drawn in secret"
+    in_blocks = "shuffled-blocks-once"
+    exchangeable = True
