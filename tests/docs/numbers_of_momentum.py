@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds.fixed_order import momentum_positions
 from lastiterate.report.advice import advice
-from lastiterate.shifts.momentum.common_norm import common_norm
+from lastiterate.shifts.momentum.certificate import common_norm
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference import momentum as reference
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.shifts.early_shifts import FAILURE, ShortSteps, early_mus
-from lastiterate.shifts.sparse_patterns import Participations, Spent, mus_of_few
+from lastiterate.shifts.patterns import Participations, Spent, mus_of_few
 from tests.reference import early_shifts as reference
 from tests.reference.grid import exact_pair
 from tests.reference.instances import Instance, PiecewiseLinear, Step, linear_map

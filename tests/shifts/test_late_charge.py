@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from lastiterate.shifts.late_charge import StepValues, late_charges
-from lastiterate.shifts.moduli import Branch, Moduli
-from lastiterate.shifts.optimal_shifts import optimal_shifts
+from lastiterate.shifts.optimal_shifts import Branch, Moduli, optimal_shifts
 
 
 def moduli(slope, rise, offset, order=1.0):

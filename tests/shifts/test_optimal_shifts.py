@@ -56,8 +56,8 @@ class TestOptimality:
             "noise": rng.uniform(0.3, 3.0, 400),
         }
         whole = optimal_shifts(**steps).mu
-        monkeypatch.setattr("lastiterate.shifts.uncapped.LEAST_UNIT", 1e-25)
-        monkeypatch.setattr("lastiterate.shifts.uncapped._NEGLIGIBLE", 1e-15)
+        monkeypatch.setattr("lastiterate.shifts.optimal_shifts.LEAST_UNIT", 1e-25)
+        monkeypatch.setattr("lastiterate.shifts.optimal_shifts._NEGLIGIBLE", 1e-15)
         split = optimal_shifts(**steps).mu
         assert whole * (1 - 1e-12) <= split <= whole * (1 + 1e-9)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lastiterate.shifts.optimal_shifts import optimal_shifts
-from lastiterate.shifts.pattern_energies import least_energies
+from lastiterate.shifts.patterns import least_energies
 
 
 def problem(rng):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastiterate.shifts.optimal_shifts import optimal_shifts, pattern_mus
-from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
+from lastiterate.shifts.patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
 from tests.reference.shifts import gdp_of_linear_shifts
 
 

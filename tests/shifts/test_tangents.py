@@ -5,9 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.shifts.moduli import Branch, Moduli
-from lastiterate.shifts.optimal_shifts import optimal_shifts
-from lastiterate.shifts.tangents import concave_shifts
+from lastiterate.shifts.optimal_shifts import Branch, Moduli, concave_shifts, optimal_shifts
 from tests.reference.chien_li import gdp_hoelder, gdp_smooth
 from tests.reference.shifts import gdp_of_concave_shifts_bracket
 from tests.slow import slow

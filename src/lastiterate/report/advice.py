@@ -15,7 +15,7 @@ from lastiterate.bounds.fixed_order.momentum_positions import curvature
 from lastiterate.privacy_report import PrivacyReport
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.shifts.momentum.threshold import converges, longest_converging_step
+from lastiterate.shifts.momentum.mu import converges, longest_converging_step
 
 _WORTH_SAYING = 0.95  # of epsilon
 # Positions times steps up to which another account of a run with momentum takes seconds.

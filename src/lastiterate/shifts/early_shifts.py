@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 from lastiterate._numerics.powers import log_of, logs_of_powers
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, IntArray, down, ulps, up
 from lastiterate.shifts.minorant import LEAST_MU
-from lastiterate.shifts.sparse_patterns import (
+from lastiterate.shifts.patterns import (
     NOTHING_SPENT,
     Participations,
     Spent,

@@ -14,7 +14,7 @@ participation has grown by then; charging it late as it was would be too little.
 from dataclasses import dataclass
 
 from lastiterate._numerics.rounding import ulps, up
-from lastiterate.shifts.moduli import Moduli
+from lastiterate.shifts.optimal_shifts import Moduli
 
 
 @dataclass(frozen=True)

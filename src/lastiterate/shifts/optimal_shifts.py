@@ -24,6 +24,8 @@ symbol               argument      meaning
 ===================  ============  =======================================================
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -34,21 +36,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import (
+    THOUSANDS_OF_ROUNDINGS,
     TINY,
     Array,
     at_least,
+    down,
+    prefix_sums,
     roundings,
     suffix_products,
+    suffix_sums,
     ulps,
     up,
 )
 from lastiterate.errors import InvalidParameter
-from lastiterate.shifts.capped import best_capped_start
-from lastiterate.shifts.minorant import LEAST_MU, sparse_minorant
-from lastiterate.shifts.sparse_patterns import mus_of_positions
-from lastiterate.shifts.uncapped import Piece, plan_without_cap, squares_are_normal, write_out
+from lastiterate.shifts.minorant import LEAST_MU, Minorant, convex_minorant, sparse_minorant
+from lastiterate.shifts.patterns import mus_of_positions
 
 _FEW_PASSES = 8
+
 _LEAST_VARIANCE = 1e-200
 
 
@@ -249,3 +254,352 @@ def _cheapest(c: Array, s: Array, n: Array, start: float, diameter: float) -> li
     energy = math.fsum(piece.minorant.energy for piece in pieces)
     capped = best_capped_start(c, pieces[-1], diameter, energy)
     return pieces if capped is None else [capped]
+
+
+# Plans without a cap, in pieces whose units a float can hold.
+#
+# Usually one piece is the whole run.  Where the units (products of contractions) span more
+# than 260 decades, it is cut: see `_plan_in_pieces`.
+
+LEAST_UNIT = 1e-130  # units in [this, 1/this], so that their squares are normal numbers
+
+_NEGLIGIBLE = 1e-30
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Steps [begin, begin + units.size) with a plan of their own, from distance `start` on."""
+
+    begin: int
+    start: float
+    units: Array
+    masses: Array
+    variances: Array
+    minorant: Minorant
+
+
+def plan_without_cap(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
+    """Plans for all steps without a cap, in order; together they cover what matters."""
+    with np.errstate(all="ignore"):
+        units = suffix_products(c)
+    if squares_are_normal(units):
+        noise = units * n
+        return [piece_from(0, start, c[0], units, units * s, np.square(noise, out=noise))]
+    return _plan_in_pieces(np.maximum(c, 1e-300), s, n, start)
+
+
+def squares_are_normal(units: Array) -> bool:
+    """Whether no square of a unit over- or underflows, nor of the inverse of one."""
+    return bool(units.min() >= LEAST_UNIT and units.max() <= 1.0 / LEAST_UNIT)
+
+
+def piece_from(
+    begin: int, start: float, first: float, units: Array, masses: Array, variances: Array
+) -> Piece:
+    if start > 0.0:
+        masses = masses.copy()
+        masses[0] += start * first * units[0]
+    minorant = convex_minorant(masses, variances)
+    return Piece(begin, start, units, masses, variances, minorant)
+
+
+def _plan_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
+    """Plans in pieces, found from the end, where the units span too many decades for one piece.
+
+    Where the run contracts, the distance at the beginning of a piece is its start, and there are no
+    earlier shifts.  Where it expands, shifts remove all distance at the beginning of a block of the
+    piece's own plan, as the optimum (all but) does.
+    """
+    pieces: list[Piece] = []
+    end = c.size
+    while end > 0:
+        begin, units = _units_before(c, end)
+        left, contracted = start, begin == 0
+        if begin > 0 and c[begin] * units[0] < 1.0:
+            left, log_left = _forward(c[:begin], s[:begin], start)
+            log_unit = math.log(c[begin]) + math.log(units[0])
+            contracted = log_left + log_unit < math.log(_NEGLIGIBLE)
+        piece = piece_from(
+            begin,
+            left if contracted else 0.0,
+            c[begin],
+            units,
+            units * s[begin:end],
+            (units * n[begin:end]) ** 2,
+        )
+        if contracted:
+            pieces.append(piece)
+            break
+        cut = _first_step_without_distance(piece)
+        pieces.append(
+            piece_from(
+                begin + cut,
+                0.0,
+                1.0,
+                piece.units[cut:],
+                piece.masses[cut:],
+                piece.variances[cut:],
+            )
+        )
+        end = begin + cut
+    return pieces[::-1]
+
+
+def _units_before(c: Array, end: int) -> tuple[int, Array]:
+    """The longest stretch ending at `end` whose units stay in range, and those units."""
+    reach = 1024
+    while True:
+        low = max(0, end - reach)
+        with np.errstate(all="ignore"):
+            units = suffix_products(c[low:end])
+        inside = (units >= LEAST_UNIT) & (units <= 1.0 / LEAST_UNIT)
+        if not inside.all():
+            first = int(np.flatnonzero(~inside)[-1]) + 1
+            return low + first, units[first:]
+        if low == 0:
+            return 0, units
+        reach *= 4
+
+
+def _first_step_without_distance(piece: Piece) -> int:
+    """A block's first step, away from the beginning of the piece, where the missing past shows."""
+    starts = piece.minorant.block_starts
+    clear = starts[starts >= piece.units.size // 8]
+    return int(clear[0]) if clear.size else int(starts[-1]) if starts.size else 0
+
+
+def _forward(c: Array, s: Array, start: float) -> tuple[float, float]:
+    """The distance after these steps without shifts, rounded up, and its logarithm."""
+    logs = np.log(c)
+    ahead = np.append(np.cumsum(logs[::-1])[::-1][1:], 0.0)
+    with np.errstate(divide="ignore"):
+        terms = np.append(np.log(s) + ahead, math.log(start) + logs.sum() if start else -math.inf)
+    top = float(terms.max())
+    if top == -math.inf:
+        return 0.0, -math.inf
+    log_left = top + math.log(float(np.exp(terms - top).sum())) + 1e-3
+    return (math.exp(log_left) if log_left < 700.0 else math.inf), log_left
+
+
+def write_out(
+    c: Array, s: Array, n: Array, start: float, diameter: float, pieces: list[Piece]
+) -> tuple[Array, Array]:
+    """The shifts and distances step by step."""
+    shifts, distances = np.zeros(c.size), np.zeros(c.size + 1)
+    first = pieces[0]
+    if first.begin > 0:
+        distances[: first.begin] = _forward_path(c, s, start, diameter, first.begin)
+        distances[first.begin] = first.start
+    for piece in pieces:
+        end = piece.begin + piece.units.size
+        own = piece.variances * piece.minorant.slopes(piece.units.size)
+        shifts[piece.begin : end] = own / piece.units
+        left = _remaining_distances(piece.masses * piece.minorant.scale, own)
+        distances[piece.begin + 1 : end] = left / piece.units[:-1]
+    distances[0] = start
+    return shifts, distances
+
+
+def _remaining_distances(masses: Array, shifts: Array) -> Array:
+    """Masses minus shifts up to each step but the last, by the side with less to cancel."""
+    before, after = prefix_sums(masses)[:-1], suffix_sums(shifts)[1:]
+    from_start = before - prefix_sums(shifts)[:-1]
+    from_end = after - suffix_sums(masses)[1:]
+    return np.maximum(np.where(before < after, from_start, from_end), 0.0)
+
+
+def _forward_path(c: Array, s: Array, start: float, diameter: float, upto: int) -> Array:
+    """Distances before the first shift: the diameter, or the run's own where there is none."""
+    path = np.full(upto, diameter)
+    if math.isinf(diameter):
+        position = np.cumsum(np.log(np.maximum(c[: upto - 1], 1e-300)))
+        with np.errstate(divide="ignore"):
+            added = np.logaddexp.accumulate(
+                np.append(math.log(start) if start else -math.inf, np.log(s[: upto - 1]) - position)
+            )
+        path[1:] = np.exp(np.minimum(position + added[1:], 700.0))
+    path[0] = start
+    return path
+
+
+# Plans that begin where the distance is last as large as the domain.
+
+_MOST_STARTS = 500
+
+
+def best_capped_start(c: Array, last: Piece, diameter: float, best: float) -> Piece | None:
+    """The cheapest plan that begins at distance `diameter` inside the last piece.
+
+    Branch and bound over start times.  Weak duality bounds every start from below: first
+    by a single chord, then, from each start that was solved, by a chord to the end of its
+    first block followed by its other blocks.  Both are O(T) for all starts together, and
+    the second is exact for every start whose first block ends there too, so that few
+    starts are solved.  A bound that is off by rounding costs tightness, never soundness.
+    """
+    steps = np.arange(last.units.size, dtype=np.float64)
+    entry = diameter * c[last.begin :] * last.units
+    mass, variance = suffix_sums(last.masses), suffix_sums(last.variances)
+    with np.errstate(all="ignore"):
+        below = np.where(variance > 0.0, (entry + mass) ** 2 / variance, math.inf)
+    if last.begin == 0:
+        below[0] = math.inf  # the run itself starts there, at its own distance
+    chosen = None
+    for _ in range(_MOST_STARTS):
+        begin = int(np.argmin(below))
+        if not below[begin] < down(best, THOUSANDS_OF_ROUNDINGS):
+            break
+        piece = piece_from(
+            last.begin + begin,
+            diameter,
+            c[last.begin + begin],
+            last.units[begin:],
+            last.masses[begin:],
+            last.variances[begin:],
+        )
+        if piece.minorant.energy < best:
+            best, chosen = piece.minorant.energy, piece
+        # Postponed masses would be counted both in the first block and after it.
+        if not piece.minorant.postponed:
+            bound = _bound_from(piece.minorant, begin, steps, entry, mass, variance)
+            below = np.maximum(below, bound)
+        below[begin] = math.inf
+    return chosen
+
+
+def _bound_from(
+    solved: Minorant, begin: int, steps: Array, entry: Array, mass: Array, variance: Array
+) -> Array:
+    """A lower bound on the energy of every start before the end of the first block solved.
+
+    For increasing slopes G, sum 2 G m - v G^2 is below the optimum.  G is constant up to
+    the end of the first block (at the best value not above what follows), then as solved.
+    """
+    more = solved.block_starts.size > 1
+    end = begin + int(solved.block_starts[1]) if more else steps.size
+    ceiling = solved.block_slopes[1] if more else math.inf
+    tail = float(solved.block_energies[1:].sum()) / solved.scale**2
+    here_mass = entry + mass - (mass[end] if more else 0.0)
+    here_variance = variance - (variance[end] if more else 0.0)
+    with np.errstate(all="ignore"):
+        slope = np.minimum(here_mass / here_variance, ceiling)
+        bound = (2.0 * here_mass - slope * here_variance) * slope + tail
+    return np.where((steps < end) & np.isfinite(bound), bound, 0.0)
+
+
+# Optimal shifts for concave moduli, by tangents.
+#
+# A tangent of a concave modulus is a linear modulus, and linear problems are solved exactly
+# (`shifts`).  Taking tangents at the distances of a plan gives a linear problem for which that
+# plan is feasible at the same cost; its optimum is therefore no worse, and the tangents
+# there are taken next.  Every plan on the way is a valid bound.  The problem is not convex,
+# so several first guesses are followed and the best end is kept: optimality is local,
+# soundness is not at stake.
+
+_LEVELS = 16
+
+_FOLLOWED = 4
+
+_ROUNDS = 200
+
+_GAIN = 1e-9
+
+
+def concave_shifts(
+    moduli: Moduli, noise: Array, *, start: float = 0.0, diameter: float = math.inf
+) -> Shifts:
+    """The best plan of shifts that was found for concave moduli."""
+    steps = noise.size
+    sensitivities = moduli(np.zeros(steps))
+    largest = max(float(sensitivities.max()), start)
+    if largest == 0.0:
+        return optimal_shifts(
+            contraction=np.ones(steps), sensitivity=0.0, noise=noise, diameter=diameter
+        )
+    # Small enough for a tangent to add nothing visible at 0, where some plans stay.
+    least = largest * 1e-12 ** (1.0 / max(0.2, min(branch.order for branch in moduli.branches)))
+
+    def solve(distances: Array) -> Shifts:
+        slope, offset = moduli.tangent(np.maximum(distances, least))
+        return optimal_shifts(
+            contraction=slope, sensitivity=offset, noise=noise, start=start, diameter=diameter
+        )
+
+    guesses = [solve(np.full(steps, level)) for level in _levels(moduli, largest, diameter, steps)]
+    guesses.sort(key=lambda plan: plan.mu)
+    return min((_follow(plan, solve) for plan in guesses[:_FOLLOWED]), key=lambda plan: plan.mu)
+
+
+def _follow(plan: Shifts, solve: Callable[[Array], Shifts]) -> Shifts:
+    for _ in range(_ROUNDS):
+        if not math.isfinite(plan.mu):
+            return plan
+        better = solve(plan.z[:-1])
+        if not better.mu < down(plan.mu, _GAIN):
+            return plan if plan.mu <= better.mu else better
+        plan = better
+    return plan
+
+
+def _levels(moduli: Moduli, largest: float, diameter: float, steps: int) -> Array:
+    """Distances at which to take the first tangents: from one sensitivity to the farthest reach."""
+    reach, ceiling = largest, min(diameter, 1e9 * largest)
+    while reach < ceiling:
+        further = reach + steps * float((moduli(np.full(steps, reach)) - reach).max())
+        if not further > 2.0 * reach:
+            break
+        reach = min(further, ceiling)
+    top = min(max(reach, 2.0 * largest), diameter)
+    return np.geomspace(min(0.01 * largest, 0.5 * top), top, _LEVELS)
+
+
+# How far apart a step can drive two points: concave moduli.
+#
+# A modulus of step k is a function with
+# :math:`|\phi_k(x) - \phi'_k(y)| \le W_k(|x - y|)` for the two data sets' updates.  Those of
+# smooth, Hoelder-smooth and clipped losses are minima of a few branches
+#
+# .. math:: W(z) = \text{slope}\, z + \text{rise}\, z^{\text{order}} + \text{offset},
+#           \qquad 0 < \text{order} \le 1,
+#
+# so they are concave, and a tangent of any branch lies above all of W: it is a (linear)
+# modulus too.  That is all the optimiser needs.
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One branch, for every step; all coefficients are at least 0."""
+
+    slope: Array
+    rise: Array
+    offset: Array
+    order: float = 1.0
+
+    def __call__(self, z: Array) -> Array:
+        return np.asarray(self.slope * z + self.rise * z**self.order + self.offset)
+
+    def tangent(self, z: Array) -> tuple[Array, Array]:
+        """Slope and offset of the tangent at z > 0, rounded up."""
+        if self.order == 1.0:
+            slope, offset = self.slope + self.rise, self.offset
+        else:
+            lift = self.rise * z**self.order
+            slope = self.slope + self.order * lift / z
+            offset = self.offset + (1.0 - self.order) * lift
+        return up(slope, ulps(16)), up(offset, ulps(16))
+
+
+@dataclass(frozen=True)
+class Moduli:
+    """The least of several branches, step by step."""
+
+    branches: tuple[Branch, ...]
+
+    def __call__(self, z: Array) -> Array:
+        return np.asarray(np.min([branch(z) for branch in self.branches], axis=0))
+
+    def tangent(self, z: Array) -> tuple[Array, Array]:
+        """The tangent at z > 0 of the branch that is least there."""
+        lowest = np.argmin([branch(z) for branch in self.branches], axis=0)
+        tangents = [branch.tangent(z) for branch in self.branches]
+        slopes, offsets = ([t[i] for t in tangents] for i in (0, 1))
+        return np.choose(lowest, slopes), np.choose(lowest, offsets)

@@ -116,7 +116,7 @@ def test_no_momentum_is_plain_steps_to_the_digit():
 
 def test_the_curvature_of_these_runs_lets_some_converge_and_some_not():
     """Both sides of the threshold are among the random runs above."""
-    from lastiterate.shifts.momentum.threshold import converges
+    from lastiterate.shifts.momentum.mu import converges
 
     runs = [random_run(np.random.default_rng(seed)) for seed in range(6)]
     found = {converges(r.step_size, CURVATURE, r.momentum, nesterov=r.nesterov) for r in runs}

@@ -7,7 +7,7 @@ import pytest
 
 from lastiterate.bounds.shuffling.earlier_epochs import _Sums, earlier_factors
 from lastiterate.shifts.optimal_shifts import optimal_shifts
-from lastiterate.shifts.sparse_patterns import Participations, mus_of_few
+from lastiterate.shifts.patterns import Participations, mus_of_few
 
 
 def needed_factor(before_end, contraction, length, epochs):

@@ -16,7 +16,7 @@ from lastiterate.bounds.shuffling.position_transport import (
 )
 from lastiterate.bounds.shuffling.positions_each_epoch import PositionsEachEpoch
 from lastiterate.shifts.optimal_shifts import optimal_shifts
-from lastiterate.shifts.sparse_patterns import Spent
+from lastiterate.shifts.patterns import Spent
 from tests.bounds.shuffling.test_position_transport import FOUND, described, exact, leaked
 from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 

@@ -16,7 +16,7 @@ from lastiterate.bounds.shuffling.mixture_divergence import (
     MixturePair,
 )
 from lastiterate.bounds.shuffling.position_transport import positions_of
-from lastiterate.shifts.sparse_patterns import NOTHING_SPENT
+from lastiterate.shifts.patterns import NOTHING_SPENT
 from tests.bounds.shuffling.test_balls_and_bins import SHUFFLED
 
 PLAIN = "random-order/balls-and-bins/mixture"

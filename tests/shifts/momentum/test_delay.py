@@ -5,10 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lastiterate.shifts.momentum.delay import Delays
-from lastiterate.shifts.momentum.epochs import EpochTails, MomentumEpochs
-from lastiterate.shifts.momentum.recursion import Averaged, Momentum
-from lastiterate.shifts.momentum.symmetric import as_matrix
+from lastiterate.shifts.momentum.mu import Delays, EpochTails, MomentumEpochs
+from lastiterate.shifts.momentum.recursion import Averaged, Momentum, as_matrix
 
 CURVATURE = (0.1, 0.9)
 STEPS = 7

@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from lastiterate.shifts.momentum import recursion_mu
+from lastiterate.shifts.momentum import mu as recursion_mu
 from lastiterate.shifts.momentum.certificate import LinearRun, certified_kappas
-from lastiterate.shifts.momentum.delay import Delays
+from lastiterate.shifts.momentum.mu import Delays
 from lastiterate.shifts.momentum.recursion import Averaged, Momentum
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference import momentum as reference

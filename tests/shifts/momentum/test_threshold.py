@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.shifts.momentum.common_norm import common_norm
-from lastiterate.shifts.momentum.threshold import converges, longest_converging_step
+from lastiterate.shifts.momentum.certificate import common_norm
+from lastiterate.shifts.momentum.mu import converges, longest_converging_step
 
 
 def rate(step, curvature, beta, nesterov):

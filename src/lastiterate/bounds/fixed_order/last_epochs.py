@@ -21,9 +21,8 @@ from lastiterate.bounds.fixed_order.step_moduli import late, moduli
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.late_charge import StepValues, late_charges
 from lastiterate.shifts.minorant import LEAST_MU
-from lastiterate.shifts.moduli import Moduli
-from lastiterate.shifts.pattern_energies import least_energies
-from lastiterate.shifts.tangents import concave_shifts
+from lastiterate.shifts.optimal_shifts import Moduli, concave_shifts
+from lastiterate.shifts.patterns import least_energies
 
 _SIZES = ((4_096, 64), (256, 1_024))  # choices, and steps of a window
 _EVERY_STEP = 128  # steps that are all columns

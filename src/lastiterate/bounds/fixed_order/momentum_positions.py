@@ -13,9 +13,8 @@ from lastiterate.bounds import quantities
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.momentum.certificate import LinearRun
-from lastiterate.shifts.momentum.epochs import Energies, EpochTails, MomentumEpochs
+from lastiterate.shifts.momentum.mu import Energies, EpochTails, MomentumEpochs, recursion_mu
 from lastiterate.shifts.momentum.recursion import Averaged, Momentum, Recursion
-from lastiterate.shifts.momentum.recursion_mu import recursion_mu
 
 _MOST_WORK = 60_000  # positions times steps that are solved one by one
 _MOST_WORK_WITHOUT_EPOCHS = 300_000  # the same where steps differ, and nothing else is known

@@ -13,9 +13,8 @@ from lastiterate.bounds.line_style import PURPLE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.shifts.optimal_shifts import pattern_mus
+from lastiterate.shifts.optimal_shifts import concave_shifts, pattern_mus
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
-from lastiterate.shifts.tangents import concave_shifts
 
 _MOST_STEPS = 200_000  # written out one by one
 _FIRST_WINDOW, _MOST_WORK = 2_048, 500_000  # positions times steps solved with all moduli

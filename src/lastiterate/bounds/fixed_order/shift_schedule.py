@@ -15,8 +15,7 @@ from lastiterate.bounds.fixed_order.step_moduli import moduli
 from lastiterate.errors import InvalidParameter, NoBoundApplies
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.shifts.optimal_shifts import Shifts, optimal_shifts
-from lastiterate.shifts.tangents import concave_shifts
+from lastiterate.shifts.optimal_shifts import Shifts, concave_shifts, optimal_shifts
 
 _MOST_STEPS = 500_000
 _MOST_CONCAVE = 20_000

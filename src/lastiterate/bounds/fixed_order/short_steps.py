@@ -31,7 +31,7 @@ from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.batch_rules.ordered import FixedOrder
 from lastiterate.run.training_run import Ball, TrainingRun
 from lastiterate.shifts.early_shifts import FAILURE, ShortSteps, early_mus
-from lastiterate.shifts.sparse_patterns import Participations, mus_of_few
+from lastiterate.shifts.patterns import Participations, mus_of_few
 
 LEAST_CURVATURE = 1e-6  # linear losses are smooth with any constant; formulas divide by it
 _AT_ONCE = 4_096  # positions

@@ -5,7 +5,7 @@ import numpy as np
 from lastiterate._numerics.rounding import Array, IntArray, distance_of_product_to_one, ulps, up
 from lastiterate.bounds import quantities
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.shifts.moduli import Branch, Moduli
+from lastiterate.shifts.optimal_shifts import Branch, Moduli
 
 ROUNDINGS = ulps(32)
 

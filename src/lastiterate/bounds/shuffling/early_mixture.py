@@ -51,7 +51,7 @@ from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.early_shifts import ShortSteps
-from lastiterate.shifts.sparse_patterns import Spent
+from lastiterate.shifts.patterns import Spent
 
 _FAILURES = (1e-9, 1e-14)  # probabilities of a larger batch; the best of them is taken
 _USUAL_DELTA = 1e-12  # below it failures begin to count, and the bound without them is computed

@@ -31,7 +31,7 @@ import numpy as np
 from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, Array, IntArray, up
 from lastiterate.errors import InvalidParameter
-from lastiterate.shifts.sparse_patterns import Spent
+from lastiterate.shifts.patterns import Spent
 
 _GROWTH = 2.0  # ratio of the ends of consecutive windows
 

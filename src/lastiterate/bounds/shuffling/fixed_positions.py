@@ -14,7 +14,7 @@ from lastiterate.bounds.shuffling.positions import (
     with_no_position,
 )
 from lastiterate.shifts.early_shifts import ShortSteps
-from lastiterate.shifts.sparse_patterns import Participations, Spent
+from lastiterate.shifts.patterns import Participations, Spent
 
 
 class FixedPositions(Positions):

@@ -25,7 +25,7 @@ from lastiterate.bounds.shuffling.positions import with_no_position
 from lastiterate.bounds.shuffling.transport import TransportProfile
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.shifts.momentum.epochs import EpochTails
+from lastiterate.shifts.momentum.mu import EpochTails
 
 _LATE_TAILS = (16, 40)  # positions with shorter tails are late, all tried
 

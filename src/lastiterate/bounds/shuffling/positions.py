@@ -32,7 +32,7 @@ from lastiterate.bounds.shuffling.end_windows import (
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
 from lastiterate.bounds.shuffling.mixture_divergence import PositionMixture
 from lastiterate.shifts.early_shifts import ShortSteps, early_mus
-from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
+from lastiterate.shifts.patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
 
 _SINGLE_POSITIONS = 60  # the latest ones, which are not grouped
 _GROUPS = 90  # of all others

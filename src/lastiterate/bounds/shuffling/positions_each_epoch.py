@@ -18,7 +18,7 @@ from lastiterate.bounds.shuffling.positions import (
     with_no_position,
 )
 from lastiterate.shifts.early_shifts import ShortSteps
-from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Participations, Spent
+from lastiterate.shifts.patterns import NOTHING_SPENT, Participations, Spent
 
 
 @dataclass(frozen=True)

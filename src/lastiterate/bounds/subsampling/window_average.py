@@ -24,7 +24,7 @@ from lastiterate.run.batch_rules.drawn import PoissonSampled, SampledWithoutRepl
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts
-from lastiterate.shifts.pattern_energies import least_energies
+from lastiterate.shifts.patterns import least_energies
 
 _BLOCK = 9  # steps whose participations are written out together
 _LONGEST = 450
