@@ -18,7 +18,7 @@ import lastiterate as li
 from lastiterate import plot
 from lastiterate.bounds.line_style import BLUE, GREEN, GREY, VERMILLION, LineStyle
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile
 
 DELTA = 1e-5
 DRAWS = 4_000

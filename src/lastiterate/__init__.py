@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lastiterate.profile.compose import compose as compose
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
     from lastiterate.profile.pld import from_pld as from_pld
-    from lastiterate.profile.privacy_profile import PrivacyProfile as PrivacyProfile
+    from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
     from lastiterate.run.batch_rules.drawn import BalancedSampled as BalancedSampled
     from lastiterate.run.batch_rules.drawn import BallsAndBins as BallsAndBins
     from lastiterate.run.batch_rules.drawn import BallsAndBinsEachEpoch as BallsAndBinsEachEpoch
@@ -73,7 +73,7 @@ _HOME = {
     "profile.compose": ("compose",),
     "profile.gaussian": ("GaussianProfile",),
     "profile.pld": ("from_pld",),
-    "profile.privacy_profile": ("PrivacyProfile",),
+    "profile.profile": ("PrivacyProfile",),
     "run.batch_rules": (
         "BalancedSampled",
         "BallsAndBins",

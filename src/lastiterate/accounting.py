@@ -9,8 +9,8 @@ from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.other_releases import Release
 from lastiterate.privacy_report import PrivacyReport as PrivacyReport
 from lastiterate.profile.best import LazyProfiles
-from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.compose import compose_with_gaussian
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.report_bounds import person_mu
 from lastiterate.report_forms import USUAL_DELTA as USUAL_DELTA
 from lastiterate.run.training_run import TrainingRun

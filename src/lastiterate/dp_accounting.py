@@ -23,16 +23,17 @@ from lastiterate._numerics.rounding import at_most
 from lastiterate.accounting import account
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.privacy_report import PrivacyReport
-from lastiterate.profile import dp_accounting
-from lastiterate.profile.delta_table import atoms
-from lastiterate.profile.dp_accounting import (
+from lastiterate.profile import pld as dp_accounting
+from lastiterate.profile.curve import atoms
+from lastiterate.profile.losses import LossCells
+from lastiterate.profile.pld import (
+    LossDistributionProfile,
     accountant_cell,
     accountant_losses,
     compose_losses,
     is_without_privacy,
+    self_composed,
 )
-from lastiterate.profile.gaussian_mixture_pld import LossCells
-from lastiterate.profile.pld import LossDistributionProfile, self_composed
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.run.training_run import ADD_REMOVE, TrainingRun, known_adjacency
 

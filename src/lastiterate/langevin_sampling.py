@@ -25,8 +25,8 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.renyi import PureProfile
 from lastiterate.run.batch_rules.ordered import FullBatch
 from lastiterate.run.loss import Loss
 from lastiterate.run.optimizer import require_plain_steps

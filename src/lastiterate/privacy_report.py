@@ -14,8 +14,8 @@ from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.errors import Unmet
 from lastiterate.other_releases import Release
 from lastiterate.profile.best import LazyProfiles, cheap, least_epsilons, some_of
-from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
-from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
+from lastiterate.profile.compose import compose_with_gaussian
+from lastiterate.profile.profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.report_bounds import ReportBounds, person_mu
 from lastiterate.report_forms import USUAL_DELTA, ReportForms

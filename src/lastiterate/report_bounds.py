@@ -14,9 +14,9 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.other_releases import KINDS, Release, joint_mu
 from lastiterate.profile.best import BestProfile, StagedProfile, some_of
-from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
+from lastiterate.profile.compose import compose_with_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.report_forms import USUAL_DELTA
 from lastiterate.run.training_run import TrainingRun

@@ -4,8 +4,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from lastiterate._numerics.normal_cells import normal_cells
 from lastiterate._numerics.rounding import ulps
+from lastiterate.profile.gaussian import normal_cells
 
 
 @pytest.mark.parametrize("start", [-30.0, -9.0, -0.5, 0.0, 2.0, 8.0, 30.0])

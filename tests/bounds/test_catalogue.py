@@ -20,7 +20,7 @@ from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, RECORDS
 from lastiterate.bounds.staged_bound import StagedBound
 from lastiterate.errors import NoBoundApplies
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import RULES, Resampling
 from tests.slow import slow_if
 

@@ -14,10 +14,10 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import charges
 from lastiterate.ledger.charges import Unit
 from lastiterate.ledger.costs import composed, cost_of, understated
-from lastiterate.profile.delta_table import Curve, tabulated
+from lastiterate.profile.curve import Curve, tabulated
 from lastiterate.profile.gaussian import GaussianProfile, SubsampledGaussian
 from lastiterate.profile.group import for_pair
-from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.renyi import PureProfile
 
 GAUSSIAN, LAPLACE = dpa.GaussianDpEvent(3.0), dpa.LaplaceDpEvent(5.0)
 SAMPLED = dpa.PoissonSampledDpEvent(0.02, dpa.GaussianDpEvent(1.5))

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.compose import compose_with_gaussian
+from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
+from lastiterate.profile.renyi import PureProfile
 
 DELTAS = [1e-2, 1e-5, 1e-9]
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from lastiterate.profile.compose_with_gaussian import (
+from lastiterate.profile.compose import (
     MixtureCompositionProfile,
     compose_with_gaussian,
     compose_with_mixture,
 )
-from lastiterate.profile.delta_curve import ChordCurve
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.curve import ChordCurve
+from lastiterate.profile.gaussian import GaussianMixtureProfile
+from lastiterate.profile.renyi import PureProfile
 
 EPSILONS = [0.0, 0.2, 0.7, 1.5, 3.0, 5.0]
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lastiterate.profile.delta_curve import ParametricProfile
+from lastiterate.profile.curve import ParametricProfile
 
 
 class Known(ParametricProfile):

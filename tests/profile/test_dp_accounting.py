@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 import lastiterate
-from lastiterate.profile import dp_accounting
+from lastiterate.profile import pld as dp_accounting
 
 PACKAGE = Path(lastiterate.__file__).parent
 PRIVATE = re.compile(

@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from tests.reference.gaussian import (
     delta_of_gaussian,
     epsilon_of_gaussian,

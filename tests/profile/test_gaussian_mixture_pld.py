@@ -8,8 +8,7 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.gaussian_mixture_pld import shift_losses
-from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
+from lastiterate.profile.losses import Repeated, SummedLossesProfile, shift_losses
 
 EPSILONS = (0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 4.0)
 LAWS = {

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile
 from tests.reference.gaussian import delta_of_gaussian
 

@@ -8,11 +8,10 @@ import pytest
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.compose import compose
-from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
+from lastiterate.profile.compose import compose, compose_with_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group, for_pair
-from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.renyi import PureProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 
 EPSILONS = np.array([0.0, 1e-7, 1e-3, 0.1, 1.0, 4.0, 20.0])

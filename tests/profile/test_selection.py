@@ -10,8 +10,8 @@ import pytest
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.renyi import PureProfile
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
 
 SHAPES = (-0.9, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0)

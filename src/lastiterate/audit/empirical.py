@@ -26,7 +26,7 @@ from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra, NumericalFailure
 from lastiterate.profile.lower import OneTestLowerProfile
-from lastiterate.profile.tradeoff import least_misses
+from lastiterate.profile.profile import least_misses
 
 __all__ = [
     "Claim",

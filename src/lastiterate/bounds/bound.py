@@ -14,7 +14,7 @@ from lastiterate.errors import NoBoundApplies, Unmet
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.lower import LowerProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.loss import Gradients
 from lastiterate.run.training_run import TrainingRun

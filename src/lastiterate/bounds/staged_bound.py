@@ -10,7 +10,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.line_style import LineStyle
 from lastiterate.errors import Unmet
 from lastiterate.profile.best import LazyProfiles, StagedProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.training_run import TrainingRun
 

@@ -26,7 +26,7 @@ from lastiterate.other_releases import KINDS, MEAN, OUTLIERS, UNDECLARED, Releas
 from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding, gdp_but_for_failure
 from lastiterate.run.serialise import to_dict
 from lastiterate.run.training_run import TrainingRun

@@ -39,8 +39,7 @@ from lastiterate.explore.page_runs import (
 from lastiterate.plot.epsilon_curves import stopped
 from lastiterate.plot.shift_schedule_plot import drawable
 from lastiterate.privacy_report import PrivacyReport
-from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.tradeoff import least_misses
+from lastiterate.profile.profile import PrivacyProfile, least_misses
 from lastiterate.report.assumptions import training_alone_text
 from lastiterate.report.run_text import (
     certainty_text,

@@ -40,12 +40,11 @@ from lastiterate.other_releases import KINDS as STATISTICS
 from lastiterate.other_releases import Release, without_published
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.privacy_report import PrivacyReport
-from lastiterate.profile.dp_accounting import event_distribution
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group, for_pair
-from lastiterate.profile.pld import from_pld
-from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.pld import event_distribution, from_pld
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.renyi import PureProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json

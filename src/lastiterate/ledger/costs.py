@@ -22,13 +22,17 @@ import numpy as np
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, at_least, down, ulps
 from lastiterate.dp_accounting import losses_of
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.delta_table import Curve, tabulated
+from lastiterate.profile.curve import Curve, tabulated
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.gaussian_mixture_pld import LossCells, shift_losses
-from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.losses import (
+    LossCells,
+    Repeated,
+    RunningSum,
+    SummedLossesProfile,
+    shift_losses,
+)
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding, gdp_but_for_failure
-from lastiterate.profile.running_sum import RunningSum
 from lastiterate.run.serialise import unambiguous_json
 
 Cost = Mapping[str, Any]

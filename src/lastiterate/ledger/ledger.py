@@ -34,9 +34,9 @@ from lastiterate.ledger.entries import (
 from lastiterate.ledger.journal import Entry, Head, Journal, Witness, head
 from lastiterate.other_releases import Release
 from lastiterate.privacy_report import PrivacyReport
-from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
+from lastiterate.profile.compose import compose_with_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import Rounding, gdp_but_for_failure
 from lastiterate.profile.selection import Tries
 

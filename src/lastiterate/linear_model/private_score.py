@@ -26,7 +26,7 @@ from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group
-from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
+from lastiterate.profile.profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile
 from lastiterate.train.arithmetic import release_rounding, with_score
 from lastiterate.train.default_releases import gaussian_parameter

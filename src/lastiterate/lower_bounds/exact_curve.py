@@ -14,7 +14,7 @@ from lastiterate._numerics.search import bracket, least_met
 from lastiterate.lower_bounds import quadrature
 from lastiterate.lower_bounds.line_grid import Laws
 from lastiterate.profile.lower import LowerProfile
-from lastiterate.profile.tradeoff import least_misses
+from lastiterate.profile.profile import least_misses
 
 _LARGEST_EPSILON = 100.0
 _RESOLUTION = 1e-10  # of epsilon

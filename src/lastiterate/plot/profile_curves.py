@@ -26,8 +26,7 @@ from lastiterate.plot.style import (
 )
 from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.tradeoff import least_misses
+from lastiterate.profile.profile import PrivacyProfile, least_misses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,23 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lastiterate.profile.best import BestProfile as BestProfile
+    from lastiterate.profile.gaussian import GaussianMixtureProfile as GaussianMixtureProfile
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
-    from lastiterate.profile.gaussian_mixture import (
-        GaussianMixtureProfile as GaussianMixtureProfile,
-    )
     from lastiterate.profile.pld import LossDistributionProfile as LossDistributionProfile
-    from lastiterate.profile.privacy_profile import PrivacyProfile as PrivacyProfile
-    from lastiterate.profile.pure import PureProfile as PureProfile
+    from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
+    from lastiterate.profile.renyi import PureProfile as PureProfile
     from lastiterate.profile.renyi import RenyiProfile as RenyiProfile
     from lastiterate.profile.renyi import ZCDPProfile as ZCDPProfile
 
 _MODULE_OF = {
     "BestProfile": "best",
-    "GaussianMixtureProfile": "gaussian_mixture",
+    "GaussianMixtureProfile": "gaussian",
     "GaussianProfile": "gaussian",
     "LossDistributionProfile": "pld",
-    "PrivacyProfile": "privacy_profile",
-    "PureProfile": "pure",
+    "PrivacyProfile": "profile",
+    "PureProfile": "renyi",
     "RenyiProfile": "renyi",
     "ZCDPProfile": "renyi",
 }

@@ -12,7 +12,7 @@ import numpy as np
 from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.profile.privacy_profile import PrivacyProfile, Protected, protected_by_all
+from lastiterate.profile.profile import PrivacyProfile, Protected, protected_by_all
 
 _Source = TypeVar("_Source")
 
@@ -74,7 +74,7 @@ class FallbackProfile(PrivacyProfile):
     That is made when it is first needed, which is hardly ever: also where `usual` has no epsilon.
 
     >>> from lastiterate.profile.gaussian import GaussianProfile
-    >>> from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+    >>> from lastiterate.profile.gaussian import GaussianMixtureProfile
     >>> rounded = GaussianMixtureProfile([1.0], [0.5], lost=1e-9)
     >>> both = FallbackProfile(rounded, below=1e-7, fallback=lambda: GaussianProfile(0.6))
     >>> rounded.epsilon(1e-12), round(both.epsilon(1e-12), 2)

@@ -28,9 +28,9 @@ from lastiterate._numerics.rounding import (
     up,
 )
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.delta_curve import ChordCurve
+from lastiterate.profile.curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.profile.profile import PrivacyProfile, check_order
 from lastiterate.profile.rounded import RoundedProfile
 
 _REACH = 40  # the farthest an exponent may be from the mean, in cells

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import TINY, Array, roundings, suffix_sums, ulps, up
-from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.profile import dp_accounting
-from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
+from lastiterate.profile.profile import PrivacyProfile, check_order
 
 if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+
 _TAIL = 1e-15
+
 _MOST_CELLS = 2_000_000
+
 _LEAST_CELLS = 16
 
 
@@ -33,15 +38,15 @@ class LossDistributionProfile(PrivacyProfile):
     """
 
     def __init__(self, pld: PrivacyLossDistribution, *, slack: float | None = None) -> None:
-        if not dp_accounting.is_distribution(pld):
+        if not is_distribution(pld):
             raise InvalidType("pld", pld, must_be="a dp_accounting PrivacyLossDistribution")
-        if not dp_accounting.is_pessimistic(pld):
+        if not is_pessimistic(pld):
             must_be = "built with pessimistic_estimate=True: an optimistic one is no upper bound"
             raise InvalidParameter("pld", pld, must_be=must_be)
-        size = dp_accounting.size_of(pld)
+        size = size_of(pld)
         default = ulps(4) * math.log2(size + 1) * math.sqrt(size)
         self._distribution = pld
-        self._losses = [_Losses(losses) for losses in dp_accounting.losses_of(pld)]
+        self._losses = [_Losses(losses) for losses in losses_of(pld)]
         self.slack = default if slack is None else _check.number("slack", slack, at_least=0.0)
 
     def __repr__(self) -> str:
@@ -55,7 +60,7 @@ class LossDistributionProfile(PrivacyProfile):
     @property
     def discretization(self) -> float:
         """The size of its cells."""
-        return dp_accounting.cell_of(self._distribution)
+        return cell_of(self._distribution)
 
     def deltas(self, epsilons: Array) -> Array:
         largest = np.max([losses.deltas(epsilons) for losses in self._losses], axis=0)
@@ -81,7 +86,7 @@ class LossDistributionProfile(PrivacyProfile):
 class _Losses:
     """The losses of one direction, largest epsilon answered as fast as the smallest."""
 
-    def __init__(self, losses: dp_accounting.Losses) -> None:
+    def __init__(self, losses: Losses) -> None:
         self._at = losses.cell * (losses.first + np.arange(losses.masses.size))
         self._mass, self._infinite = losses.masses, losses.infinite
         with np.errstate(under="ignore", over="ignore"):
@@ -145,11 +150,11 @@ def self_composed(pld: PrivacyLossDistribution, times: int) -> LossDistributionP
     Powers of a Fourier transform multiply its rounding, and any mass that one result's losses
     lack, by the number of times: the latter is made up for first, the former is in the slack.
     """
-    total = dp_accounting.made_whole(pld)
+    total = made_whole(pld)
     if times == 1:
         return LossDistributionProfile(total)
     composed = total.self_compose(times)
-    size = dp_accounting.size_of(composed)
+    size = size_of(composed)
     slack = times * ulps(8 * math.log2(size + 1) + 64)
     return LossDistributionProfile(composed, slack=LossDistributionProfile(composed).slack + slack)
 
@@ -186,7 +191,7 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
     # The dual direction of a symmetric curve: delta(-t) = 1 - e^-t (1 - delta(t)).
     left = 1.0 - np.exp(-epsilons[:0:-1]) * (1.0 - right[:0:-1])
     deltas = np.minimum.accumulate(np.clip(np.concatenate([left, right]), 0.0, 1.0))
-    return dp_accounting.connected_dots(cell, cells, deltas)
+    return connected_dots(cell, cells, deltas)
 
 
 def least_discretization(profile: PrivacyProfile) -> float:
@@ -214,3 +219,150 @@ def convex_envelope(epsilons: Array, deltas: Array) -> Array:
     above = np.append(suffix_sums(-smoothed * growth), 0.0) + deltas[-1]
     envelope = up(above, ulps(4 * roundings(deltas.size) + 64))
     return np.asarray(np.clip(np.minimum(envelope, deltas), 0.0, 1.0))
+
+
+# Access to the parts of `dp_accounting` that are not public; no other module uses them.
+#
+# `dp_accounting` takes longer to load than most runs to account for, so it is loaded where used.
+
+
+class Losses(NamedTuple):
+    """The losses of one direction: masses[i] at cell (first + i), and the infinite mass."""
+
+    cell: float
+    first: int
+    masses: Array
+    infinite: float
+
+
+def require(what: str) -> None:
+    """Raise `MissingExtra` unless the package, without which there is no `what`, is installed."""
+    try:
+        import dp_accounting  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise MissingExtra.of(error, what, extra="") from None
+
+
+def is_distribution(value: object) -> bool:
+    """Whether this is a privacy loss distribution."""
+    if "dp_accounting" not in sys.modules:
+        return False
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    return isinstance(value, PrivacyLossDistribution)
+
+
+def is_pessimistic(pld: PrivacyLossDistribution) -> bool:
+    """Whether both directions were rounded up."""
+    return all(pmf._pessimistic_estimate for pmf in _directions(pld))
+
+
+def cell_of(pld: PrivacyLossDistribution) -> float:
+    """The size of its cells."""
+    return float(pld._pmf_remove._discretization)
+
+
+def size_of(pld: PrivacyLossDistribution) -> int:
+    """How many cells the larger direction has."""
+    return max(int(pmf.size) for pmf in _directions(pld))
+
+
+def losses_of(pld: PrivacyLossDistribution) -> list[Losses]:
+    """The losses in both directions, or in one if they are the same."""
+    dense = [pmf.to_dense_pmf() for pmf in dict.fromkeys(_directions(pld))]
+    return [
+        Losses(
+            pmf._discretization,
+            pmf._lower_loss,
+            np.asarray(pmf._probs, dtype=float),
+            float(pmf._infinity_mass),
+        )
+        for pmf in dense
+    ]
+
+
+def made_whole(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
+    """`pld` with all missing probability mass at infinite loss."""
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    remove, add = _directions(pld)
+    return PrivacyLossDistribution(_whole(remove), None if add is remove else _whole(add))
+
+
+def connected_dots(cell: float, cells: int, deltas: Array) -> PrivacyLossDistribution:
+    """Pessimistic losses with these deltas at -cells .. cells times `cell`, in both directions."""
+    require("a privacy loss distribution")
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(cell, -cells, cells, deltas)
+    return PrivacyLossDistribution(pmf)
+
+
+def sampled_gaussian_divergences(q: float, noise: float, orders: Array) -> Array:
+    """Renyi divergences of one step on a Poisson batch, at whole orders; nan where it fails."""
+    require("this bound")
+    from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_poisson_subsampled_gaussian
+
+    with np.errstate(all="ignore"):
+        return np.asarray(_compute_rdp_poisson_subsampled_gaussian(q, noise, orders))
+
+
+def is_supported(event: DpEvent, relation: str) -> bool:
+    """Whether the losses of an event are known for a neighbouring relation, by its name there."""
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    return bool(PLDAccountant(NeighboringRelation[relation]).supports(event))
+
+
+def event_distribution(event: DpEvent, relation: str) -> PrivacyLossDistribution:
+    """The loss distribution of an event under a `dp_accounting` relation; no mass is missing."""
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+    from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
+
+    accountant = PLDAccountant(NeighboringRelation[relation])
+    try:
+        accountant.compose(event)
+    except UnsupportedEventError as error:
+        must_be = f"an event that dp-accounting knows the losses of for {relation} ({error})"
+        raise InvalidParameter("event", event, must_be=must_be) from None
+    return made_whole(accountant_losses(accountant))
+
+
+def accountant_losses(accountant: PLDAccountant) -> PrivacyLossDistribution:
+    """The losses that an accountant has composed so far."""
+    return accountant._pld
+
+
+def compose_losses(accountant: PLDAccountant, pld: PrivacyLossDistribution) -> None:
+    """Composes an accountant with further losses."""
+    accountant._pld = accountant._pld.compose(pld)
+
+
+def accountant_cell(accountant: PLDAccountant) -> float:
+    """The size of an accountant's cells."""
+    return float(accountant._value_discretization_interval)
+
+
+def is_without_privacy(accountant: PLDAccountant) -> bool:
+    """Whether an accountant has composed an event that is not private at all."""
+    return bool(accountant._contains_non_dp_event)
+
+
+def _directions(pld: PrivacyLossDistribution) -> tuple[Any, Any]:
+    return pld._pmf_remove, pld._pmf_add
+
+
+def _whole(pmf: Any) -> Any:
+    from dp_accounting.pld import pld_pmf
+
+    dense = pmf.to_dense_pmf()
+    missing = max(0.0, 1.0 - math.fsum(dense._probs) - dense._infinity_mass) + ulps(4)
+    return pld_pmf.DensePLDPmf(
+        dense._discretization,
+        dense._lower_loss,
+        dense._probs,
+        min(dense._infinity_mass + missing, 1.0),
+        pessimistic_estimate=True,
+    )

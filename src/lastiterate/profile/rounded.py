@@ -41,7 +41,7 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile, Protected, check_order
+from lastiterate.profile.profile import PrivacyProfile, Protected, check_order
 
 _MULTIPLES = (6.0, 7.0, 8.0, 9.0, 11.0)  # of mu, to be tried as kappa
 _FINE_MULTIPLES = np.arange(4.0, 16.0, 0.25)

@@ -56,7 +56,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, at_least, down, ulps, up
 from lastiterate._numerics.search import least_true
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.privacy_profile import PrivacyProfile, check_order, protected_by_all
+from lastiterate.profile.profile import PrivacyProfile, check_order, protected_by_all
 
 _WORD = 64
 _SPARE_DIGITS = 60  # beyond one a bit: 1 - stop^shape may cancel 20 of them
@@ -160,7 +160,7 @@ class AverageProfile(PrivacyProfile):
 class SelectedProfile(PrivacyProfile):
     """The best of a random number of results of one kind; see the theorem above.
 
-    >>> from lastiterate.profile.pure import PureProfile
+    >>> from lastiterate.profile.renyi import PureProfile
     >>> selected = SelectedProfile(PureProfile(0.1), Tries(shape=1.0, stop=0.05))
     >>> round(selected.epsilon(1e-9), 4)
     0.2809

@@ -11,7 +11,7 @@ from lastiterate._numerics.rounding import Array, down
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
 from lastiterate.bounds.published.bok_su_altschuler.estimates import limit
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.renyi import ZCDPProfile
 from lastiterate.reproduce import items as printed
 from lastiterate.reproduce import runs

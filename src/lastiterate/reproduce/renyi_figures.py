@@ -9,7 +9,7 @@ from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published.sampled_gaussian import sampled_gaussian
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import FigureItem
 from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement

@@ -29,7 +29,7 @@ from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.other_releases import Release, joint_mu
 from lastiterate.privacy_report import PrivacyReport
-from lastiterate.profile.delta_curve import ChordProfile
+from lastiterate.profile.curve import ChordProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.pld import (
     LossDistributionProfile,
@@ -37,7 +37,7 @@ from lastiterate.profile.pld import (
     self_composed,
     to_pld,
 )
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.report_forms import USUAL_DELTA
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun

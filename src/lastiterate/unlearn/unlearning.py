@@ -24,10 +24,9 @@ from lastiterate.other_releases import Release
 from lastiterate.plot.named_lines import lines
 from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.compose_with_gaussian import compose_with_mixture
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
+from lastiterate.profile.compose import compose_with_mixture
+from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
+from lastiterate.profile.profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile
 from lastiterate.report_bounds import person_mu
 from lastiterate.report_forms import USUAL_DELTA

@@ -11,7 +11,7 @@ from lastiterate.bounds.composition.balls_and_bins_composition import (
     epoch_losses,
 )
 from lastiterate.bounds.composition.likelihood_ratio_law import log_normal, repeated, sum_of
-from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
+from lastiterate.profile.losses import Repeated, SummedLossesProfile
 from tests.reference.gaussian import delta_of_gaussian
 from tests.reference.random_allocation import adaptive_deltas, deltas, two_epoch_deltas
 

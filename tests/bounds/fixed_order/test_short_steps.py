@@ -8,7 +8,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile
 from tests.reference.drifting_cone import largest_mu
 
 BOUND = CATALOGUE["fixed-order/short-steps"]

@@ -13,7 +13,7 @@ from lastiterate.bounds.fixed_order import last_epochs
 from lastiterate.bounds.fixed_order.last_epochs import LastEpochs
 from lastiterate.lower_bounds.line_maps import PiecewiseLinear
 from lastiterate.lower_bounds.participation import participation
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile
 from tests.reference.grid import exact_pair
 from tests.reference.instances import Instance
 from tests.reference.instances import PiecewiseLinear as Map

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lastiterate.bounds.shuffling.transport import TransportProfile
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile
 from tests.reference.all_orders import hockey_sticks
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)

@@ -9,9 +9,8 @@ from scipy.special import ndtr
 import lastiterate as li
 from lastiterate.bounds.subsampling.lagrangian_table import LagrangianTable
 from lastiterate.bounds.subsampling.mixture_transport import MomentTransportProfile
-from lastiterate.profile.dp_accounting import losses_of
 from lastiterate.profile.gaussian import SubsampledGaussian
-from lastiterate.profile.pld import self_composed, to_pld
+from lastiterate.profile.pld import losses_of, self_composed, to_pld
 
 RATES = 2.0 ** np.arange(-1.0, 3.1, 0.5)
 

@@ -13,7 +13,7 @@ import lastiterate as li
 from lastiterate.bounds import quantities
 from lastiterate.bounds.subsampling.random_batch_sizes import fixed_size_majorant
 from lastiterate.bounds.subsampling.subsampling_bounds import POISSON
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile
 from tests.bounds.subsampling.participation_energy.test_energy_law import simulated_energies
 from tests.readme_run import accounted, readme_run
 from tests.reference.enumeration import law_of_mu

@@ -17,8 +17,8 @@ from lastiterate.bounds.composition.balls_and_bins_composition import (
 )
 from lastiterate.bounds.line_style import ORANGE, LineStyle
 from lastiterate.profile.group import for_group
-from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.losses import Repeated, SummedLossesProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.drawn import BalancedSampled
 from lastiterate.run.training_run import TrainingRun
 

@@ -17,10 +17,9 @@ from lastiterate.bounds.composition.likelihood_ratio_law import (
     sum_of,
 )
 from lastiterate.bounds.line_style import ORANGE, LineStyle
-from lastiterate.profile.gaussian_mixture_pld import LossCells
 from lastiterate.profile.group import for_group
-from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.losses import LossCells, Repeated, SummedLossesProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.batch_rules.drawn import BallsAndBins, BallsAndBinsEachEpoch
 from lastiterate.run.training_run import TrainingRun

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, Array, ulps, up
-from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.profile.profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import log_deltas, rounded_up_exp
 
 _ORDERS = 60  # number of orders

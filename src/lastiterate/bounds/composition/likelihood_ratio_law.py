@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.normal_cells import normal_cells
 from lastiterate._numerics.rounding import Array, IntArray, ulps
+from lastiterate.profile.gaussian import normal_cells
 
 _FARTHEST = 11.0  # standard deviations, beyond which there is 1e-28
 _LEAST_MASS, _LEAST_MEAN = 1e-30, 1e-22  # what a grid need not hold, of the whole

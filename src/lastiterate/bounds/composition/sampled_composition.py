@@ -18,16 +18,16 @@ from lastiterate.bounds.composition.delta_lower_bound import composed_delta_lowe
 from lastiterate.bounds.composition.fixed_order_composition import worst_order_composition
 from lastiterate.bounds.line_style import ORANGE, LineStyle
 from lastiterate.profile.best import BestProfile, FallbackProfile
-from lastiterate.profile.dp_accounting import require
 from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.group import for_group
 from lastiterate.profile.pld import (
     LossDistributionProfile,
     composed_groups,
     least_discretization,
+    require,
     to_pld,
 )
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.drawn import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 

@@ -24,9 +24,8 @@ from lastiterate.bounds.fixed_order.convex import (
     convex_for_persons,
 )
 from lastiterate.bounds.line_style import BLUE, DASHES, LineStyle
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.batch_rules.ordered import FixedOrder
 from lastiterate.run.training_run import Ball, TrainingRun

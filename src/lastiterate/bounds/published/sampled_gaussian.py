@@ -14,7 +14,7 @@ import numpy as np
 
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, Array, up
 from lastiterate._numerics.search import last_true
-from lastiterate.profile.dp_accounting import sampled_gaussian_divergences
+from lastiterate.profile.pld import sampled_gaussian_divergences
 from lastiterate.run.training_run import TrainingRun
 
 _KNOWN = np.append(np.arange(1.0, 25.0), [28.0, 32.0, 40.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0])

@@ -36,10 +36,9 @@ from lastiterate.bounds.shuffling.proof_search import (
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
-from lastiterate.profile.gaussian_mixture_pld import shift_losses
-from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile, several_draws
+from lastiterate.profile.losses import Repeated, SummedLossesProfile, shift_losses
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import BatchRule, Resampling
 from lastiterate.run.batch_rules.drawn import BallsAndBins, BallsAndBinsEachEpoch
 from lastiterate.run.batch_rules.ordered import ShuffledEachEpoch, ShuffledOnce

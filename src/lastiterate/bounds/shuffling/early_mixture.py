@@ -46,9 +46,8 @@ from lastiterate.bounds.shuffling.proof_search import (
 )
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.profile.best import BestProfile, FallbackProfile
-from lastiterate.profile.gaussian_mixture_pld import shift_losses
-from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.profile.losses import Repeated, SummedLossesProfile, shift_losses
+from lastiterate.profile.profile import PrivacyProfile, check_order
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.early_shifts import ShortSteps
 from lastiterate.shifts.patterns import Spent

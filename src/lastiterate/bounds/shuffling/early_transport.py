@@ -28,7 +28,7 @@ from lastiterate.bounds.shuffling.proof_search import TransportSearch
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.bounds.shuffling.transport import PositionLaw, TransportProfile
 from lastiterate.profile.best import FallbackProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.early_shifts import ShortSteps

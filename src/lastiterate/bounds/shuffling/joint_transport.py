@@ -24,7 +24,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.normal_cells import normal_cells
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
@@ -38,7 +37,7 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate.bounds.shuffling.lognormal_sums import CallFunction, call_function
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.gaussian import deltas_on_both_sides
+from lastiterate.profile.gaussian import deltas_on_both_sides, normal_cells
 
 _MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which the available mass exceeds the needed
 _MULTIPLIER_GRID = np.linspace(0.0, 1.0, 33)

@@ -23,7 +23,6 @@ from enum import Enum
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate._numerics.normal_cells import normal_cells
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
     TINY,
@@ -35,6 +34,7 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate.bounds.shuffling.lognormal_differences import DifferenceCalls
 from lastiterate.errors import InvalidParameter
+from lastiterate.profile.gaussian import normal_cells
 
 _LARGEST_G = 9.0  # standard deviations
 _WIDEST = 0.2  # share of its epsilon, to both sides, for which a divergence is computed

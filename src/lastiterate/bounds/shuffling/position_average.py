@@ -24,9 +24,9 @@ from lastiterate.bounds.fixed_order.convex import (
 )
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.shuffling.positions import FEW_GROUPS, few_edges
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
+from lastiterate.profile.gaussian import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 

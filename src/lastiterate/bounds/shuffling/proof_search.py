@@ -23,7 +23,7 @@ from lastiterate.bounds.shuffling.mixture_divergence import (
     PositionMixture,
 )
 from lastiterate.bounds.shuffling.shuffled_profile import Proof
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 
 _COARSE_TRANSPORT = TransportGrid(receiving=8, every_nth_knot=2, cells=500, step=0.25)
 _FINE_TRANSPORT = TransportGrid(receiving=40, every_nth_knot=1, cells=4000, step=0.1)

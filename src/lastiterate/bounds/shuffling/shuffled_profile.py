@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, up
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 
 _SPACING = 0.01  # of the lattice of log epsilon
 _STRETCH, _LONG_STRETCH = 8, 32  # points that share a proof; the long ones for a whole curve

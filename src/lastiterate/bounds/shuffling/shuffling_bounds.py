@@ -14,7 +14,7 @@ from lastiterate.bounds.shuffling.momentum_transport import MOMENTUM_TRANSPORT
 from lastiterate.bounds.shuffling.position_average import AVERAGE_EACH_EPOCH, AVERAGE_ONCE
 from lastiterate.bounds.shuffling.position_transport import JOINT_TRANSPORT
 from lastiterate.bounds.staged_bound import StagedBound, least_of
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 
 

@@ -32,10 +32,9 @@ from scipy.special import ndtri
 from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, Array, down, ulps, up
 from lastiterate._numerics.search import close_in
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.delta_curve import chords
-from lastiterate.profile.gaussian import deltas_on_both_sides
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.curve import chords
+from lastiterate.profile.gaussian import GaussianMixtureProfile, deltas_on_both_sides
+from lastiterate.profile.profile import PrivacyProfile
 
 _MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which the available mass exceeds the needed
 _FEW_EPSILONS = 4  # up to so many are solved one by one, more by chords

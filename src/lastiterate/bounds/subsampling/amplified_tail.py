@@ -33,7 +33,7 @@ from lastiterate.bounds.subsampling.participation_mixture import (
 from lastiterate.bounds.subsampling.tail_split import TailSplit, best_split, limited_log
 from lastiterate.profile.best import BestProfile, FallbackProfile
 from lastiterate.profile.pld import LossDistributionProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 

@@ -20,9 +20,8 @@ from scipy.special import ndtri
 
 from lastiterate._numerics.powers import fast_length
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, Array, IntArray, suffix_sums, ulps, up
-from lastiterate.profile.dp_accounting import losses_of
 from lastiterate.profile.gaussian import deltas_on_both_sides, deltas_on_grid
-from lastiterate.profile.pld import LossDistributionProfile
+from lastiterate.profile.pld import LossDistributionProfile, losses_of
 
 _FINE, _CELLS_OF_G = 1_750, 4  # cells of losses, and how many make one of log g
 _ROUNDING = 1e-14  # of a Fourier transform of at most some thousand numbers up to 1

@@ -18,8 +18,8 @@ from lastiterate.bounds.fixed_order.convex import (
 from lastiterate.bounds.line_style import DASHES, GREEN, LineStyle
 from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.batch_rules.drawn import BalancedSampled
 from lastiterate.run.batch_rules.ordered import FixedOrder

@@ -30,11 +30,10 @@ from scipy.special import ndtr
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, ulps, up
 from lastiterate.bounds.subsampling.lagrangian_table import HIGH, LOW, LagrangianTable
-from lastiterate.profile.delta_curve import ParametricProfile
-from lastiterate.profile.gaussian import gaussian_deltas
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.curve import ParametricProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile, gaussian_deltas
 from lastiterate.profile.pld import LossDistributionProfile
-from lastiterate.profile.privacy_profile import check_order
+from lastiterate.profile.profile import check_order
 
 _NEAR_POINTS = np.concatenate([[0.0], LOW, np.arange(0.8, 1.4, 0.001), HIGH])
 _FAR_POINTS = (2.1, 40.0)

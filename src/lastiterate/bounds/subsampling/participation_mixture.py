@@ -31,10 +31,9 @@ from lastiterate.bounds.subsampling.participation_energy.residual_law import (
 )
 from lastiterate.bounds.subsampling.random_batch_sizes import fixed_size_majorant
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
+from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile, several_draws
 from lastiterate.profile.group import for_group
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.batch_rules.drawn import PoissonSampled
 from lastiterate.run.training_run import Ball, TrainingRun

@@ -21,10 +21,9 @@ from lastiterate.bounds.subsampling.random_batch_sizes import (
 )
 from lastiterate.bounds.subsampling.shift_windows import best_shape, plan_of_shape
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian_mixture import sum_of_draws
-from lastiterate.profile.gaussian_mixture_pld import shift_losses
-from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.gaussian import sum_of_draws
+from lastiterate.profile.losses import Repeated, SummedLossesProfile, shift_losses
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.drawn import PoissonSampled
 from lastiterate.run.training_run import TrainingRun
 

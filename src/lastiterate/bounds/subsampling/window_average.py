@@ -17,8 +17,8 @@ from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.step_moduli import late, moduli
 from lastiterate.bounds.shuffling.position_average import MIXTURE
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.batch_rules.drawn import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.loss import Loss

@@ -298,7 +298,7 @@ def existing_ledger(file: Path, witness: Path | None = None, *, name: str = "fil
 
 
 def _event(gaussian: float | None, laplace: float | None, probability: float, times: int) -> Any:
-    from lastiterate.profile.dp_accounting import require
+    from lastiterate.profile.pld import require
 
     require("an event")
     import dp_accounting

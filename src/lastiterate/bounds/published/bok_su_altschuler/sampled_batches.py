@@ -23,16 +23,15 @@ from lastiterate.bounds.published.bok_su_altschuler.estimates import growth
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.dp_accounting import require
-from lastiterate.profile.gaussian import SubsampledGaussian
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian import GaussianMixtureProfile, SubsampledGaussian
 from lastiterate.profile.pld import (
     LossDistributionProfile,
     least_discretization,
+    require,
     self_composed,
     to_pld,
 )
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
