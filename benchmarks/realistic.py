@@ -16,7 +16,7 @@ from rich.progress import track
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate.bounds.line_style import LineStyle
+from lastiterate.bounds.bound import LineStyle
 from lastiterate.plot.style import PALETTE
 from lastiterate.run.batch_rules.base import Resampling
 

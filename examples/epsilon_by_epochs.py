@@ -9,7 +9,7 @@ import math
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate.bounds.line_style import BLUE, GREY, SKY, LineStyle
+from lastiterate.bounds.bound import BLUE, GREY, SKY, LineStyle
 
 HEADINGS = (
     "training",

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 import lastiterate as li
 from lastiterate import plot
 from lastiterate._numerics.rounding import Array
-from lastiterate.bounds.line_style import BLUE, GREEN, GREY, VERMILLION
+from lastiterate.bounds.bound import BLUE, GREEN, GREY, VERMILLION
 from lastiterate.plot.save import as_svg
 from lastiterate.plot.style import figure, style
 from lastiterate.train.grid import BITS

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from lastiterate._progress import track
-from lastiterate.bounds.approximation import Estimate
-from lastiterate.bounds.bound import Certainty, LowerBound
+from lastiterate.bounds.bound import Certainty, Estimate, LowerBound
 from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.errors import InvalidParameter
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 import lastiterate as li
 from lastiterate import bounds, lower_bounds
 from lastiterate.bounds import conditions
-from lastiterate.bounds.approximation import Approximation
-from lastiterate.bounds.bound import Bound, Certainty, LowerBound
+from lastiterate.bounds.bound import Approximation, Bound, Certainty, LowerBound, StagedBound
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, RECORDS
-from lastiterate.bounds.staged_bound import StagedBound
 from lastiterate.errors import NoBoundApplies
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.profile.profile import PrivacyProfile

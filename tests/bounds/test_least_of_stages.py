@@ -3,8 +3,8 @@
 import pytest
 
 import lastiterate as li
+from lastiterate.bounds.bound import StagedBound
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.bounds.staged_bound import StagedBound
 
 SHORT_STEPS = li.TrainingRun(
     loss=li.Loss(smoothness=0.25, regulariser=0.01, lipschitz=1.0, outputs=1), sensitivity=2.0,

@@ -9,7 +9,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 import lastiterate as li
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.bounds.composition.composed_moments import ComposedMomentsProfile, StepPair
+from lastiterate.bounds.composition import ComposedMomentsProfile, StepPair
 from lastiterate.bounds.fixed_order.convex import latest_order_mu
 from lastiterate.bounds.subsampling.participation_energy.residual_law import residual_law
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS

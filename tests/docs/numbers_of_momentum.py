@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.fixed_order import momentum_positions
+from lastiterate.bounds import momentum as momentum_positions
 from lastiterate.report.advice import advice
 from lastiterate.shifts.momentum.certificate import common_norm
 from lastiterate.shifts.optimal_shifts import optimal_shifts

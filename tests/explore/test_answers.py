@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate._display import up
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.conditions import CONVEX
-from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
+from lastiterate.bounds.fixed_order.convex import worst_schedule
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import answer

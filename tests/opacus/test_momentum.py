@@ -10,7 +10,7 @@ from torch import nn
 
 import lastiterate as li
 import lastiterate.opacus as lo
-from lastiterate.bounds.fixed_order.momentum_positions import curvature, recursion_of
+from lastiterate.bounds.momentum import curvature, recursion_of
 from lastiterate.opacus.accountant import better_batches
 
 from .trainings import Training, loader_of

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import lastiterate as li
 from lastiterate import plot
 from lastiterate._progress import listen
-from lastiterate.bounds.fixed_order.convex import written_out
-from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
+from lastiterate.bounds.fixed_order.convex import worst_schedule, written_out
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 from lastiterate.plot.named_lines import lines

@@ -9,7 +9,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 import lastiterate as li
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.bounds.composition.delta_lower_bound import composed_delta_lower_bound
+from lastiterate.bounds.composition import composed_delta_lower_bound
 from lastiterate.profile.best import LazyProfiles
 from tests.reference.gaussian import delta_of_gaussian
 

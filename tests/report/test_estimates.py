@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import lastiterate as li
-from lastiterate.bounds.approximation import Estimate
+from lastiterate.bounds.bound import Estimate
 from lastiterate.bounds.published.steinke_et_al import PAPER
 from lastiterate.cli import main
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lastiterate.shifts.late_charge import StepValues, late_charges
+from lastiterate.bounds.fixed_order.nonconvex import StepValues, late_charges
 from lastiterate.shifts.optimal_shifts import Branch, Moduli, optimal_shifts
 
 

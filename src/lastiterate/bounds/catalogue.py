@@ -4,19 +4,15 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from lastiterate.bounds import published
-from lastiterate.bounds.approximation import Approximation
-from lastiterate.bounds.bound import Bound
-from lastiterate.bounds.composition.balanced_composition import BALANCED_COMPOSITION
-from lastiterate.bounds.composition.balls_and_bins_composition import BALLS_AND_BINS_COMPOSITION
-from lastiterate.bounds.composition.fixed_order_composition import FIXED_ORDER_COMPOSITION
-from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION
+from lastiterate.bounds.balanced import BALANCED, BALANCED_COMPOSITION
+from lastiterate.bounds.balls_and_bins.composition import BALLS_AND_BINS_COMPOSITION
+from lastiterate.bounds.bound import Approximation, Bound, StagedBound
+from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION, SAMPLED_COMPOSITION
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
-from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEPS_FIXED_ORDER
+from lastiterate.bounds.momentum import MOMENTUM
 from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
-from lastiterate.bounds.staged_bound import StagedBound
-from lastiterate.bounds.subsampling.latest_participation import BALANCED
 from lastiterate.bounds.subsampling.subsampling_bounds import POISSON, SAMPLED
 from lastiterate.errors import InvalidParameter, InvalidType
 

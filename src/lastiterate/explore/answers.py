@@ -16,8 +16,8 @@ from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, RECORDS, given_order
+from lastiterate.bounds.fixed_order.convex import ShiftSchedule
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
-from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule
 from lastiterate.calibration import calibrate
 from lastiterate.certificate.fields import on_trust
 from lastiterate.certificate.verify import verified_certificate

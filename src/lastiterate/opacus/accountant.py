@@ -17,7 +17,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.conditions import NO_ACTIVE_CLIP
-from lastiterate.bounds.fixed_order.momentum import MOMENTUM
+from lastiterate.bounds.momentum import MOMENTUM
 from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining, Unmet, warn
 from lastiterate.opacus import watched_steps as optimizer_step
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss

@@ -11,8 +11,8 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._progress import track
 from lastiterate.accounting import account
+from lastiterate.bounds.bound import GREY, LineStyle
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
-from lastiterate.bounds.line_style import GREY, LineStyle
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.style import line_styles

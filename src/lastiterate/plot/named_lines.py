@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lastiterate import _check
-from lastiterate.bounds.line_style import LineStyle
+from lastiterate.bounds.bound import LineStyle
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.plot.style import FAINT, figure, heading, legends, plain_line_styles, scale, style
 from lastiterate.plot.style import mark as named_mark

@@ -11,7 +11,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._display import up
 from lastiterate._numerics.rounding import Array
-from lastiterate.bounds.line_style import GREY
+from lastiterate.bounds.bound import GREY
 from lastiterate.errors import InvalidType
 from lastiterate.plot.style import (
     FAINT,

@@ -9,8 +9,8 @@ import numpy as np
 
 from lastiterate._display import up
 from lastiterate._numerics.rounding import Array
-from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule, worst_schedule
-from lastiterate.bounds.line_style import BLUE, GREY, VERMILLION
+from lastiterate.bounds.bound import BLUE, GREY, VERMILLION
+from lastiterate.bounds.fixed_order.convex import ShiftSchedule, worst_schedule
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies
 from lastiterate.plot.style import FAINT, figure, heading, legends, scale, style
 from lastiterate.run.training_run import TrainingRun

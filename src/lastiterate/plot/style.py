@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lastiterate._numerics.rounding import up
-from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.bounds.line_style import (
+from lastiterate.bounds.bound import (
     BLUE,
     DASHES,
     GREEN,
@@ -22,6 +21,7 @@ from lastiterate.bounds.line_style import (
     VERMILLION,
     LineStyle,
 )
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import MissingExtra
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from lastiterate._display import short, up
 from lastiterate.accounting import account
-from lastiterate.bounds.fixed_order.momentum import MOMENTUM
-from lastiterate.bounds.fixed_order.momentum_positions import curvature
+from lastiterate.bounds.momentum import MOMENTUM, curvature
 from lastiterate.privacy_report import PrivacyReport
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.composition.balls_and_bins_composition import (
+from lastiterate.bounds.balls_and_bins.composition import (
     balls_and_bins_composition_delta_lower_bound,
     epoch_losses,
+    log_normal,
+    repeated,
+    sum_of,
 )
-from lastiterate.bounds.composition.likelihood_ratio_law import log_normal, repeated, sum_of
 from lastiterate.profile.losses import Repeated, SummedLossesProfile
 from tests.reference.gaussian import delta_of_gaussian
 from tests.reference.random_allocation import adaptive_deltas, deltas, two_epoch_deltas

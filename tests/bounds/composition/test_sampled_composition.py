@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 import lastiterate as li
-from lastiterate.bounds.composition import sampled_composition as module
+from lastiterate.bounds import composition as module
 from lastiterate.profile.gaussian import GaussianProfile, SubsampledGaussian
 from lastiterate.profile.pld import to_pld
 from tests.readme_run import readme_run

@@ -247,7 +247,7 @@ def test_a_run_survives_its_files():
 def test_an_active_clip_and_a_loss_that_is_not_convex_may_bend_either_way():
     loss = li.Loss(smoothness=0.5, regulariser=0.1, strong_convexity=0.1)
     clipped = run_with({"momentum": 0.5}, loss=loss, clip_norm=0.45)
-    from lastiterate.bounds.fixed_order.momentum_positions import curvature
+    from lastiterate.bounds.momentum import curvature
 
     assert curvature(clipped)[0] <= -0.3 <= curvature(clipped)[0] + 1e-9
     assert curvature(clipped)[1] >= 0.5

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.bounds import momentum as momentum_positions
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.bounds.fixed_order import momentum_positions
 
 from .test_momentum import CURVATURE, OPTIMIZERS, curvature_choices, moments, run_with
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 import lastiterate as li
-from lastiterate.bounds.fixed_order.step_moduli import moduli as moduli_of
+from lastiterate.bounds.fixed_order.nonconvex import moduli as moduli_of
 from tests.reference.chien_li import gdp_smooth
 from tests.reference.quadratics import gdp_of_autoregression
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.fixed_order import step_moduli
+from lastiterate.bounds.fixed_order import nonconvex as step_moduli
 
 
 def test_a_smaller_share_of_curvature_is_refused_where_batches_vary_in_size():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.shuffling.balls_and_bins import BIN_MIXTURE
+from lastiterate.bounds.balls_and_bins.mixtures import BIN_MIXTURE
 from tests.bounds.shuffling.test_balls_and_bins import EPSILONS, RULES, SHAPES, described, leaked
 from tests.readme_run import readme_run
 from tests.slow import slow

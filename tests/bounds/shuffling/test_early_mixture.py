@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.shuffling import early_mixture as module
-from lastiterate.bounds.shuffling.balls_and_bins import pairs_of
+from lastiterate.bounds.balls_and_bins import mixtures as module
+from lastiterate.bounds.balls_and_bins.divergence import MixtureDivergence, MixtureGrid, MixturePair
+from lastiterate.bounds.balls_and_bins.mixtures import pairs_of
 from lastiterate.bounds.shuffling.end_windows import EndWindows
-from lastiterate.bounds.shuffling.mixture_divergence import (
-    MixtureDivergence,
-    MixtureGrid,
-    MixturePair,
-)
 from tests.bounds.shuffling.test_balls_and_bins import RULES
 from tests.bounds.shuffling.test_mixture_divergence import seen
 from tests.reference.all_orders import hockey_sticks

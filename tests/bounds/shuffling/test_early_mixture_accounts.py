@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import binom
 
 import lastiterate as li
+from lastiterate.bounds.balls_and_bins import mixtures as module
+from lastiterate.bounds.balls_and_bins.mixtures import pairs_of
 from lastiterate.bounds.fixed_order.short_steps import equal_short_steps
-from lastiterate.bounds.shuffling import early_mixture as module
-from lastiterate.bounds.shuffling.balls_and_bins import pairs_of
 from lastiterate.bounds.shuffling.proof_search import MixtureSearch
 from tests.bounds.shuffling.test_balls_and_bins import RULES
 from tests.bounds.shuffling.test_early_transport import readme_run

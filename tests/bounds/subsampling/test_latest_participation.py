@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.subsampling.latest_participation import (
-    _before,
-    _draws_that_wait,
-    _last_two,
-    _positions,
-)
+from lastiterate.bounds.balanced import _before, _draws_that_wait, _last_two, _positions
 from tests.test_open_sets import divergence
 
 BOUND = "random-order/balanced"

@@ -16,14 +16,21 @@ from lastiterate._numerics.rounding import (
     up,
 )
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import PLAIN_STEPS, Bound, Certainty, Hypothesis
+from lastiterate.bounds.bound import (
+    BLUE,
+    DASHES,
+    PLAIN_STEPS,
+    Bound,
+    Certainty,
+    Hypothesis,
+    LineStyle,
+)
 from lastiterate.bounds.fixed_order.convex import (
     SHIFTED_INTERPOLATION,
     convex,
     convex_by_position,
     convex_for_persons,
 )
-from lastiterate.bounds.line_style import BLUE, DASHES, LineStyle
 from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling, rules

@@ -13,8 +13,7 @@ from scipy.special import ndtr
 
 from lastiterate._numerics.rounding import Array
 from lastiterate.bounds import conditions
-from lastiterate.bounds.approximation import Approximation, Estimate
-from lastiterate.bounds.bound import Bound, Citation
+from lastiterate.bounds.bound import Approximation, Bound, Citation, Estimate
 from lastiterate.bounds.quantities import sensitivity_over_noise
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.drawn import PoissonSampled

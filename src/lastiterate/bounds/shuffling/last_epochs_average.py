@@ -8,9 +8,8 @@ import numpy as np
 
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.bounds.composition.fixed_order_composition import worst_order_composition
-from lastiterate.bounds.fixed_order.last_epochs import windows
-from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.bounds.composition import worst_order_composition
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX, windows
 from lastiterate.bounds.shuffling.position_average import MIXTURE
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianMixtureProfile

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.rounding import Array, IntArray, ulps, up
+from lastiterate.bounds.balls_and_bins.divergence import PositionMixture
 from lastiterate.bounds.shuffling.end_windows import (
     EndWindows,
     early_edges,
@@ -30,7 +31,6 @@ from lastiterate.bounds.shuffling.end_windows import (
     end_windows,
 )
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
-from lastiterate.bounds.shuffling.mixture_divergence import PositionMixture
 from lastiterate.shifts.early_shifts import ShortSteps, early_mus
 from lastiterate.shifts.patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
 

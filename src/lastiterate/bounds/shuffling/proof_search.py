@@ -15,13 +15,13 @@ import numpy as np
 from scipy.special import ndtri
 
 from lastiterate._numerics.rounding import ulps, up
-from lastiterate.bounds.shuffling.joint_transport import JointTransport, PositionLaws, TransportGrid
-from lastiterate.bounds.shuffling.mixture_divergence import (
+from lastiterate.bounds.balls_and_bins.divergence import (
     MixtureDivergence,
     MixtureGrid,
     MixturePair,
     PositionMixture,
 )
+from lastiterate.bounds.shuffling.joint_transport import JointTransport, PositionLaws, TransportGrid
 from lastiterate.bounds.shuffling.shuffled_profile import Proof
 from lastiterate.profile.profile import PrivacyProfile
 

@@ -1,19 +1,17 @@
 """The bounds for secret positions that the catalogue lists, each the least of its stages."""
 
-from lastiterate.bounds.bound import Citation
-from lastiterate.bounds.line_style import DASHES, GREEN, LineStyle
-from lastiterate.bounds.shuffling.balls_and_bins import (
+from lastiterate.bounds.balls_and_bins.mixtures import (
     BIN_AVERAGE,
+    BIN_EARLY_MIXTURE,
     BIN_MIXTURE,
     BIN_WINDOWED_MIXTURE,
 )
-from lastiterate.bounds.shuffling.early_mixture import BIN_EARLY_MIXTURE
+from lastiterate.bounds.bound import DASHES, GREEN, Citation, LineStyle, StagedBound, least_of
+from lastiterate.bounds.momentum import MOMENTUM_TRANSPORT
 from lastiterate.bounds.shuffling.early_transport import EARLY_TRANSPORT
 from lastiterate.bounds.shuffling.last_epochs_average import LAST_EPOCHS_AVERAGE
-from lastiterate.bounds.shuffling.momentum_transport import MOMENTUM_TRANSPORT
 from lastiterate.bounds.shuffling.position_average import AVERAGE_EACH_EPOCH, AVERAGE_ONCE
 from lastiterate.bounds.shuffling.position_transport import JOINT_TRANSPORT
-from lastiterate.bounds.staged_bound import StagedBound, least_of
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 

@@ -15,11 +15,7 @@ from lastiterate._numerics.powers import inverse_power
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, IntArray, at_least, down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.composition.sampled_composition import (
-    SAMPLED_COMPOSITION,
-    composed_steps,
-    near_rounding,
-)
+from lastiterate.bounds.composition import SAMPLED_COMPOSITION, composed_steps, near_rounding
 from lastiterate.bounds.subsampling.mixture_transport import (
     MixtureTransportProfile,
     MomentTransportProfile,

@@ -1,7 +1,6 @@
 """The bounds for batches drawn anew that the catalogue lists, each the least of its stages."""
 
-from lastiterate.bounds.line_style import DASHES, VERMILLION, LineStyle
-from lastiterate.bounds.staged_bound import StagedBound, least_of
+from lastiterate.bounds.bound import DASHES, VERMILLION, LineStyle, StagedBound, least_of
 from lastiterate.bounds.subsampling.amplified_tail import SAMPLED_AMPLIFIED_TAIL
 from lastiterate.bounds.subsampling.participation_mixture import POISSON_AVERAGE, SAMPLED_AVERAGE
 from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS

@@ -13,8 +13,7 @@ import numpy as np
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
-from lastiterate.bounds.fixed_order.step_moduli import late, moduli
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX, late, moduli
 from lastiterate.bounds.shuffling.position_average import MIXTURE
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianMixtureProfile

@@ -11,8 +11,7 @@ from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from lastiterate.bounds.approximation import Approximation
-    from lastiterate.bounds.bound import Bound, LowerBound
+    from lastiterate.bounds.bound import Approximation, Bound, LowerBound
 
     Explainable = Bound | LowerBound | Approximation
 
@@ -70,7 +69,7 @@ def bounds(
 
 
 def _certainty(one: "Explainable") -> str:
-    from lastiterate.bounds.approximation import Approximation
+    from lastiterate.bounds.bound import Approximation
 
     if isinstance(one, Approximation):
         return "an estimate from a limit theorem, not a bound"

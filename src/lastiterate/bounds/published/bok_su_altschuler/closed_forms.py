@@ -13,7 +13,7 @@ from lastiterate._numerics.powers import contraction_power, geometric_sum
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
-from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION
+from lastiterate.bounds.composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import (
     constant_gap,

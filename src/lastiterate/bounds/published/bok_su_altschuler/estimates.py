@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from lastiterate._numerics.powers import log_of, logs_of_powers
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.approximation import Approximation, Estimate
+from lastiterate.bounds.bound import Approximation, Estimate
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement

@@ -17,7 +17,7 @@ from lastiterate._numerics.powers import log_of
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
-from lastiterate.bounds.composition.sampled_composition import cell_of_losses
+from lastiterate.bounds.composition import cell_of_losses
 from lastiterate.bounds.conditions import SECRET_ORDER, THEIR_ADJACENCY
 from lastiterate.bounds.published.bok_su_altschuler.estimates import growth
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite

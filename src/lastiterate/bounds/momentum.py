@@ -1,31 +1,136 @@
-"""mu of each position of runs with momentum, or with an average of iterates."""
+"""The last iterate of runs with momentum, or the average of iterates, in a fixed batch order."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, TINY, Array, IntArray, at_least, down, up
-from lastiterate.bounds import quantities
-from lastiterate.run.batch_rules.base import Resampling
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import BLUE, DASHES, Bound, Certainty, Citation, Hypothesis, LineStyle
+from lastiterate.bounds.composition import worst_order_composition
+from lastiterate.bounds.shuffling.position_transport import (
+    JOINT_TRANSPORT,
+    LARGEST_MU,
+    sensitivity_factors,
+)
+from lastiterate.bounds.shuffling.positions import with_no_position
+from lastiterate.bounds.shuffling.transport import TransportProfile
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.batch_rules.base import Resampling, rules
+from lastiterate.run.training_run import TrainingRun, Unbounded
 from lastiterate.shifts.momentum.certificate import LinearRun
 from lastiterate.shifts.momentum.mu import Energies, EpochTails, MomentumEpochs, recursion_mu
 from lastiterate.shifts.momentum.recursion import Averaged, Momentum, Recursion
 
+
+def momentum(run: TrainingRun) -> GaussianProfile:
+    r"""mu-GDP of what a run with momentum, or with an average of its iterates, releases.
+
+    **Bound.** The least :math:`\mu^2 = \sum_k s_k^2/\kappa_k` that a convex programme finds, with a
+    2 x 2 matrix for each step (`shifts.momentum.certificate` has the theorem), at the most exposed
+    position.  Never above composition.  It stays bounded as steps are added if the loss is
+    strongly convex and steps are short enough for the momentum (docs/momentum.md).
+
+    **Holds when.** every loss is smooth, the domain unbounded, every step has noise, batches have
+    a fixed size, and nothing but what is released leaves: neither the buffer nor other iterates.
+    Convexity is not needed, but without it, or with gradients that a clip changes, a step may
+    expand distances.
+
+    **Tight.** 1.06 to 1.27 times what quadratic losses leak for positions in the middle of an
+    epoch.  Late ones are charged alone: noise from before a participation is not used.
+
+    **Source.** This library (docs/momentum.md).
+
+    **Computed as** Newton steps on a barrier; the certificate is checked in interval arithmetic
+    and mu is rounded up.
+    """
+    composed = worst_order_composition(run)
+    found = quantities.gaussian(worst_mu(run))
+    return min(found, composed, key=lambda profile: profile.mu)
+
+
+def momentum_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
+    """The guarantee of each position in the order of the batches."""
+    composed = worst_order_composition(run).mu
+    return [GaussianProfile(min(quantities.widened(mu), composed)) for mu in position_mus(run)]
+
+
+def _both(run: TrainingRun) -> str | None:
+    both = run.momentum != 0.0 and run.average is not None
+    return f"momentum={run.momentum!r} and average={run.average!r}" if both else None
+
+
+def _neither(run: TrainingRun) -> str | None:
+    return "plain steps" if run.has_plain_steps else None
+
+
+NOT_BOTH = Hypothesis(
+    "momentum or an average of iterates, not both at once",
+    _both,
+    "publish the last iterate, or train without momentum",
+)
+
+NOT_PLAIN = Hypothesis(
+    "momentum or an average of iterates",
+    _neither,
+    f"{conditions.NOTHING_TO_DO}: see fixed-order/convex for plain steps",
+)
+
+UNBOUNDED = Hypothesis(
+    "an unbounded domain",
+    lambda run: None if isinstance(run.domain, Unbounded) else f"{run.domain!r}",
+    "do not project: a projection may turn what the buffer has hidden",
+)
+
+NEEDS = (
+    conditions.ONLY_LAST_ITERATE,
+    conditions.SMOOTH,
+    UNBOUNDED,
+    conditions.NOISY,
+    NOT_BOTH,
+)
+
+MOMENTUM = Bound(
+    id="fixed-order/momentum",
+    gives="a Gaussian guarantee for the last iterate of SGD with momentum, or for an average of "
+    "iterates, which converges where losses curve and steps are short",
+    covers=rules(*Resampling, exact_size=True),
+    needs=(NOT_PLAIN, *NEEDS),
+    certainty=Certainty.UPPER,
+    beyond_plain_steps=True,
+    source=Citation("lastiterate", 2026, "Certificates for momentum", "docs, momentum"),
+    evaluate=momentum,
+    by_position=momentum_by_position,
+    charges="{counts} {fading}",
+    line_style=LineStyle(BLUE, DASHES[2]),
+    quick=False,
+)
+
+
+# mu of each position of runs with momentum, or with an average of iterates.
+
 _MOST_WORK = 60_000  # positions times steps that are solved one by one
+
 _MOST_WORK_WITHOUT_EPOCHS = 300_000  # the same where steps differ, and nothing else is known
+
 _SINGLE_TAILS = 24  # the latest positions, each solved by itself
+
 _WIDTH = 1.3  # of groups of the others: their largest tail over their least
+
 _COARSE = (  # least and largest tail, and whether each is charged in its own step
     (1, 1, False), (2, 2, False), (3, 3, False), (4, 7, True), (8, 15, True), (16, 23, False),
     (24, 31, False), (32, 10**9, False),
 )  # fmt: skip
+
 _FEW_TAILS = 8  # groups of so many positions are solved one by one where they may be the worst
+
 _BITS = 30  # of the ratio of the noise on release to that of a step
+
 _DELAY = 20  # steps by which participations in earlier epochs are charged later
 
 
@@ -288,3 +393,89 @@ def _exact_energy(settings: EpochSettings, tail: int, enough: float) -> float:
 def mu_of(ratio: float, energy: float) -> float:
     """mu of an energy for a sensitivity of 1, at this ratio of sensitivity to noise."""
     return up(ratio * math.sqrt(energy), FEW_ROUNDINGS) if math.isfinite(energy) else math.inf
+
+
+# Shuffled runs with momentum, or with an average of iterates: the secret position stays hidden.
+
+_LATE_TAILS = (16, 40)  # positions with shorter tails are late, all tried
+
+
+@lru_cache(maxsize=8)
+def momentum_transport(run: TrainingRun) -> TransportProfile:
+    r"""The profile of a secret position in a shuffled run with momentum.
+
+    **Bound.** At every epsilon the least of :math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)` and of
+    the best transport between positions (`shuffling.transport`).  mu_j is that of a position in
+    the last epoch, whatever the positions in earlier ones.  The mu of the example at a late
+    position against it at a receiving one has participations at both, the receiving one being
+    any: with momentum a later position need not be the more exposed one.
+
+    **Holds when.** `fixed-order/momentum` does, steps are equal, and single examples are shuffled
+    uniformly and in secret, once or before every epoch.
+
+    **Tight.** Not measured against a lower bound of its own.
+
+    **Source.** This library (docs/momentum.md, docs/tightness.md#transport).
+
+    **Computed as** sums of Gaussian curves, rounded up.
+    """
+    settings, ratio = epoch_settings(run), ratio_of(run)
+    groups = tail_groups(settings)
+    by_tail, absent = last_epoch_mus(run)
+    sizes = np.array([group.most - group.least + 1 for group in groups], dtype=np.float64)
+    length = len(by_tail)
+    none = (run.batches.examples - length * run.batches.batch_size) / run.batches.examples
+    weights = with_no_position(sizes * np.float64(run.batches.share), none, none)
+    mus = with_no_position(np.array([by_tail[group.least] for group in groups]), absent, none)
+    directions: list[list[np.ndarray]] = []
+    counts = [
+        count
+        for count in sorted({sum(g.least < tails for g in groups) for tails in _LATE_TAILS})
+        if 0 < count < len(groups)
+    ]
+    for receiving, late in sensitivity_factors(run):
+        anew = run.batches.resampling is Resampling.EACH_EPOCH
+        earlier = 1.0 if anew else (receiving + late) ** 2
+        found = []
+        for count in counts if mus.max() < LARGEST_MU else []:
+            others = EpochTails(groups[count].least, length - 1)
+            parts = [group_energies(settings, group, others) for group in groups[:count]]
+            composed = earlier * settings.epochs().earlier_epochs + late**2 + receiving**2
+            energies = [
+                min(
+                    earlier * one.earlier + late**2 * one.group + receiving**2 * one.other,
+                    composed,
+                )
+                for one in parts
+            ]
+            found.append(np.array([mu_of(ratio, energy) for energy in energies]))
+        directions.append([one for one in found if np.all(np.isfinite(one))])
+    return TransportProfile(weights, mus, directions)
+
+
+def _irregular(run: TrainingRun) -> str | None:
+    return None if has_regular_epochs(run) else "unequal steps, or positions of several epochs"
+
+
+EQUAL_STEPS = Hypothesis(
+    "equal steps, and every position visited once in each epoch",
+    _irregular,
+    "keep step_size, noise_std and momentum fixed, and the buffer filled",
+)
+
+MOMENTUM_TRANSPORT = Bound(
+    id="random-order/shuffled/momentum",
+    gives="the average over the example's position in a secret order, for SGD with momentum or an "
+    "average of iterates",
+    covers=JOINT_TRANSPORT.covers,
+    needs=(NOT_PLAIN, conditions.SECRET_ORDER, *NEEDS, EQUAL_STEPS),
+    certainty=Certainty.UPPER,
+    beyond_plain_steps=True,
+    source=Citation(
+        "lastiterate", 2026, "Certificates for momentum", "docs, momentum and tightness"
+    ),
+    evaluate=momentum_transport,
+    rests_on=(MOMENTUM,),
+    charges="averages over the example's secret position, and keeps that position hidden",
+    quick=False,
+)

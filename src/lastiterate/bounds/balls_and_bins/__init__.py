@@ -1,0 +1,1 @@
+"""Bounds for batches that are drawn as balls into bins."""

@@ -1,1 +1,0 @@
-"""Bounds by composition: all steps count, as if every iterate were published."""
