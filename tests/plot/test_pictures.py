@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate import plot
 from lastiterate._progress import listen
 from lastiterate.bounds.fixed_order.convex import worst_schedule, written_out
-from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
+from lastiterate.bounds.shuffling.proof_search import ShuffledProfile
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.profile_curves import tradeoff_curve

@@ -12,7 +12,7 @@ from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEPS_FIXED_ORDER
 from lastiterate.bounds.momentum import MOMENTUM
-from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
+from lastiterate.bounds.shuffling.bound import BALLS_AND_BINS, SHUFFLED
 from lastiterate.bounds.subsampling.subsampling_bounds import POISSON, SAMPLED
 from lastiterate.errors import InvalidParameter, InvalidType
 

@@ -13,13 +13,13 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, TINY, Array, IntArray,
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import BLUE, DASHES, Bound, Certainty, Citation, Hypothesis, LineStyle
 from lastiterate.bounds.composition import worst_order_composition
-from lastiterate.bounds.shuffling.position_transport import (
+from lastiterate.bounds.shuffling.positions import with_no_position
+from lastiterate.bounds.shuffling.transport import (
     JOINT_TRANSPORT,
     LARGEST_MU,
+    TransportProfile,
     sensitivity_factors,
 )
-from lastiterate.bounds.shuffling.positions import with_no_position
-from lastiterate.bounds.shuffling.transport import TransportProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.training_run import TrainingRun, Unbounded

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lastiterate.bounds.shuffling.earlier_epochs import _Sums, earlier_factors
+from lastiterate.bounds.shuffling.early_transport import _Sums, earlier_factors
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from lastiterate.shifts.patterns import Participations, mus_of_few
 

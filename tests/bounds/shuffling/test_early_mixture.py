@@ -9,7 +9,7 @@ import lastiterate as li
 from lastiterate.bounds.balls_and_bins import mixtures as module
 from lastiterate.bounds.balls_and_bins.divergence import MixtureDivergence, MixtureGrid, MixturePair
 from lastiterate.bounds.balls_and_bins.mixtures import pairs_of
-from lastiterate.bounds.shuffling.end_windows import EndWindows
+from lastiterate.bounds.shuffling.positions import EndWindows
 from tests.bounds.shuffling.test_balls_and_bins import RULES
 from tests.bounds.shuffling.test_mixture_divergence import seen
 from tests.reference.all_orders import hockey_sticks

@@ -12,8 +12,8 @@ from lastiterate._numerics.rounding import ulps
 from lastiterate.bounds.fixed_order.short_steps import equal_short_steps
 from lastiterate.bounds.shuffling import early_transport as module
 from lastiterate.bounds.shuffling.joint_transport import JointTransport, TransportGrid
-from lastiterate.bounds.shuffling.position_transport import positions_of, sensitivity_factors
-from lastiterate.bounds.shuffling.positions_each_epoch import PositionsEachEpoch
+from lastiterate.bounds.shuffling.positions import PositionsEachEpoch
+from lastiterate.bounds.shuffling.transport import positions_of, sensitivity_factors
 from lastiterate.shifts.early_shifts import FAILURE, ShortSteps
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference.all_orders import epochs_seen, hockey_sticks, means

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lastiterate.bounds.shuffling.end_windows import (
+from lastiterate.bounds.shuffling.positions import (
     EndWindows,
     early_edges,
     early_windows,

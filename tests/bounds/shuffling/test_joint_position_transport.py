@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.shuffling.end_windows import end_windows
 from lastiterate.bounds.shuffling.joint_transport import JointTransport, TransportGrid
-from lastiterate.bounds.shuffling.position_transport import (
+from lastiterate.bounds.shuffling.positions import PositionsEachEpoch, end_windows
+from lastiterate.bounds.shuffling.transport import (
     positions_of,
     sensitivity_factors,
     shuffled_transport,
 )
-from lastiterate.bounds.shuffling.positions_each_epoch import PositionsEachEpoch
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from lastiterate.shifts.patterns import Spent
 from tests.bounds.shuffling.test_position_transport import FOUND, described, exact, leaked

@@ -11,7 +11,7 @@ from lastiterate.bounds.shuffling.joint_transport import (
     PositionLaws,
     TransportGrid,
 )
-from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
+from lastiterate.bounds.shuffling.proof_search import ShuffledProfile
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
 

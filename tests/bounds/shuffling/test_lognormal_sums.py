@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from lastiterate.bounds.shuffling.lognormal_differences import DifferenceCalls
-from lastiterate.bounds.shuffling.lognormal_sums import call_function
+from lastiterate.bounds.shuffling.lognormal import DifferenceCalls, call_function
 from lastiterate.errors import InvalidParameter
 
 

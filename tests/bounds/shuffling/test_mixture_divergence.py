@@ -10,8 +10,8 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.bounds.balls_and_bins.divergence import MixtureDivergence, MixtureGrid, MixturePair
-from lastiterate.bounds.shuffling.end_windows import EndWindows
-from lastiterate.bounds.shuffling.position_transport import positions_of
+from lastiterate.bounds.shuffling.positions import EndWindows
+from lastiterate.bounds.shuffling.transport import positions_of
 from lastiterate.shifts.patterns import NOTHING_SPENT
 from tests.bounds.shuffling.test_balls_and_bins import SHUFFLED
 

@@ -7,7 +7,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.bounds.shuffling.position_transport import positions_of, shuffled_transport
+from lastiterate.bounds.shuffling.transport import positions_of, shuffled_transport
 from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5, 3.5)
@@ -114,7 +114,7 @@ class TestVisit:
             assert self.exact(epsilon) <= profile.delta(epsilon)
 
     def test_without_it_the_claim_is_false(self, monkeypatch):
-        from lastiterate.bounds.shuffling import positions_each_epoch
+        from lastiterate.bounds.shuffling import positions as positions_each_epoch
 
         true = positions_each_epoch.PositionsEachEpoch.transport_mus
 

@@ -32,7 +32,7 @@ from lastiterate._numerics.rounding import (
     ulps,
     up,
 )
-from lastiterate.bounds.shuffling.lognormal_differences import DifferenceCalls
+from lastiterate.bounds.shuffling.lognormal import DifferenceCalls
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import normal_cells
 

@@ -27,28 +27,27 @@ from lastiterate.bounds.fixed_order.short_steps import (
     SHORT_STEP_NEEDS,
     equal_short_steps,
 )
-from lastiterate.bounds.shuffling.early_transport import earlier_epoch_factors
-from lastiterate.bounds.shuffling.end_windows import end_windows, geometric_edges
-from lastiterate.bounds.shuffling.position_average import (
+from lastiterate.bounds.shuffling.average import (
     MIXTURE,
     average_each_epoch,
     average_once,
     last_position_delta_lower_bound,
 )
-from lastiterate.bounds.shuffling.position_transport import (
+from lastiterate.bounds.shuffling.early_transport import earlier_epoch_factors
+from lastiterate.bounds.shuffling.positions import Positions, end_windows, geometric_edges
+from lastiterate.bounds.shuffling.proof_search import (
+    BoundedBatches,
+    MixtureParameters,
+    MixtureSearch,
+    ShuffledProfile,
+    failures_of_shifts,
+)
+from lastiterate.bounds.shuffling.transport import (
     LARGEST_MU,
     LARGEST_NOISE_SHARE,
     REGULAR,
     positions_of,
 )
-from lastiterate.bounds.shuffling.positions import Positions
-from lastiterate.bounds.shuffling.proof_search import (
-    BoundedBatches,
-    MixtureParameters,
-    MixtureSearch,
-    failures_of_shifts,
-)
-from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile, FallbackProfile
 from lastiterate.profile.gaussian import GaussianMixtureProfile, several_draws

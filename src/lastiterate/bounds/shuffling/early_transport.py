@@ -6,27 +6,33 @@ before every epoch, the positions in earlier epochs are averaged over, too.
 `docs/tightness.md#short-steps` has the theorem.
 """
 
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from lastiterate._numerics.rounding import ulps, up
+import numpy as np
+
+from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, IntArray, down, ulps, up
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEP_NEEDS, equal_short_steps
-from lastiterate.bounds.shuffling.earlier_epochs import EarlierFactor, earlier_factors
-from lastiterate.bounds.shuffling.position_transport import (
+from lastiterate.bounds.shuffling.positions import Positions
+from lastiterate.bounds.shuffling.proof_search import ShuffledProfile, TransportSearch
+from lastiterate.bounds.shuffling.transport import (
     JOINT_TRANSPORT,
     LARGEST_MU,
     LawsFactory,
+    PositionLaw,
+    TransportProfile,
     has_many_positions,
     late_counts,
     positions_of,
     sensitivity_factors,
     shuffled_transport,
 )
-from lastiterate.bounds.shuffling.positions import Positions
-from lastiterate.bounds.shuffling.proof_search import TransportSearch
-from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
-from lastiterate.bounds.shuffling.transport import PositionLaw, TransportProfile
 from lastiterate.profile.best import FallbackProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling
@@ -147,3 +153,133 @@ EARLY_TRANSPORT = Bound(
     rests_on=JOINT_TRANSPORT.rests_on,
     charges="averages over the example's secret position, which noise before and after it hides",
 )
+
+
+# The law of what earlier epochs add, where the order is drawn anew before every epoch.
+#
+# In final units, relative to the end of the last whole epoch before the one that counts, an example
+# whose position in the j-th epoch before that is v steps before its end adds :math:`q^j c^v`, with
+# :math:`q = c^l` for l steps an epoch.  It is charged as if v were 0, which adds
+# :math:`X = \sum_j q^j` in total.  Usually it is less, and then less has to be hidden.
+#
+# **Lemma.** Let :math:`W_u = \sum_{i=1}^u c^{2i}` be the variance of the u steps before the end of
+# the last of these epochs, and W that of all of them after the end of the first.  If for every u
+# the
+# participations that are at most u steps before the end add at most
+#
+# .. math:: \lambda \, \big( 1 + (X - 1) \, W_u / W \big) ,
+#
+# then shifts that hide participations at the ends of these epochs, each :math:`\lambda` times as
+# large, and others after them, hide the true participations and the others.
+#
+# *Proof.* These shifts are in proportion to the variance of the steps up to the end of the last
+# epoch but one, whose participations are one block of `sparse_patterns`.  Hence they also hide
+# participations spread over these steps in proportion to the variance, followed by one at the end
+# of
+# the last epoch.  Those have at least the true sums from every step on, and mu does not decrease in
+# these sums (`docs/tightness.md#averages`).
+#
+# All epochs are independent, so the probability of the condition is computed epoch by epoch, with
+# sums rounded up.  Epochs before the last `_EPOCHS` count at their ends.
+
+_EPOCHS = 24  # that are averaged over
+
+_NEGLIGIBLE = 2e-3  # share of the sum that counts at the ends of epochs
+
+_POSITIONS = 64  # groups in each epoch, charged at the latest position of the group
+
+_CELLS = 3000  # of sums
+
+_FACTORS = 40  # for which the probability is computed
+
+_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.94, 0.98, 0.995)  # about which factors are used
+
+_LEAST_GAIN = 0.02  # an average factor nearer to 1 is not worth the effort
+
+EarlierFactor = tuple[float, float]
+"""A probability, and the factor of what earlier epochs add."""
+
+
+@lru_cache(maxsize=64)
+def earlier_factors(
+    gap: float, length: int, epochs: int, share: float
+) -> tuple[EarlierFactor, ...]:
+    """Probabilities, which sum to 1, of factors up to 1 of what `epochs` whole epochs add.
+
+    `share` is the probability of one position in an epoch of `length` steps, 1 - `gap` the
+    contraction of a step.
+    """
+    certain = ((1.0, 1.0),)
+    log_q = length * log_of(gap)
+    average = -math.expm1(log_q) / (length * gap) if gap > 0.0 and length * gap < 700.0 else 1.0
+    if epochs < 1 or length < 2 or not average < 1.0 - _LEAST_GAIN:
+        return certain
+    law = _Sums(gap, length, epochs, share)
+    factors = np.linspace(max(2.0 * average - 1.0, 0.5 * average), 1.0, _FACTORS + 1)[:-1]
+    below = np.maximum.accumulate([law.probability(float(factor)) for factor in factors])
+    at = np.unique(np.searchsorted(below, _QUANTILES).clip(max=factors.size - 1))
+    known = [*zip(below[at].tolist(), factors[at].tolist(), strict=True), (1.0, 1.0)]
+    return _differences(known)
+
+
+def _differences(known: Sequence[tuple[float, float]]) -> tuple[EarlierFactor, ...]:
+    """The probabilities of factors from those of not exceeding each of them."""
+    levels, used = [], 0.0
+    for probability, factor in known:
+        if probability > used:
+            levels.append((probability - used, factor))
+            used = probability
+    return tuple(levels)
+
+
+class _Sums:
+    """Sums over the latest epochs, in cells of the sum X of all, rounded up."""
+
+    def __init__(self, gap: float, length: int, epochs: int, share: float) -> None:
+        log_c, log_q = log_of(gap), length * log_of(gap)
+        counts = sums_of_powers(log_q, np.arange(1.0, epochs + 1.0))
+        total = float(counts[-1])
+        few = int(np.searchsorted(counts, (1.0 - _NEGLIGIBLE) * total)) + 1
+        few = min(few, _EPOCHS, epochs)
+        self._cell = total / _CELLS
+        edges = np.unique(np.linspace(0, length, min(length, _POSITIONS) + 1).astype(np.int64))
+        self._weights = np.diff(edges) * share
+        self._absent = max(0.0, down(1.0 - length * share, MILLIONS_OF_ROUNDINGS))
+        before_end = length * np.arange(few)[:, None] + edges[:-1]
+        self._added = self._cells_of(np.exp(logs_of_powers(log_c, before_end)))
+        whole = (epochs - 1) * length
+
+        def allowed(steps: IntArray) -> Array:
+            """1 + (X - 1) W_u / W, rounded down."""
+            if not whole:
+                return np.ones(steps.shape)
+            part = sums_of_powers(2 * log_c, np.minimum(steps, whole))
+            part = part / sums_of_powers(2 * log_c, np.array([float(whole)]))
+            return np.asarray(down(1.0 + (total - 1.0) * part, MILLIONS_OF_ROUNDINGS))
+
+        self._allowed = allowed(before_end)
+        # All older participations count at the ends of their epochs, the latest of which is next.
+        self._rest = max(total - float(counts[few - 1]), 0.0) if few < epochs else 0.0
+        self._allowed_with_rest = float(allowed(np.array([length * few]))[0])
+
+    def probability(self, factor: float) -> float:
+        """The probability of the lemma's condition, rounded down."""
+        law = np.zeros(_CELLS + 2)
+        law[0] = 1.0
+        for added, limits in zip(self._added, self._limits(factor * self._allowed), strict=True):
+            after = self._absent * law
+            for weight, cells, limit in zip(self._weights, added, limits, strict=True):
+                if limit >= cells:
+                    after[cells : limit + 1] += weight * law[: limit + 1 - cells]
+            law = after
+        left = factor * self._allowed_with_rest - up(self._rest, MILLIONS_OF_ROUNDINGS)
+        last = int(self._limits(np.array([left]))[0]) if self._rest > 0.0 else law.size - 1
+        return max(down(float(law[: last + 1].sum()), MILLIONS_OF_ROUNDINGS), 0.0)
+
+    def _cells_of(self, sums: Array) -> IntArray:
+        return np.ceil(up(sums / self._cell, MILLIONS_OF_ROUNDINGS)).astype(np.int64)
+
+    def _limits(self, sums: Array) -> IntArray:
+        """The last cell that is at most each of `sums`; -1 if there is none."""
+        cells = np.floor(down(sums / self._cell, MILLIONS_OF_ROUNDINGS))
+        return np.clip(cells, -1, _CELLS + 1).astype(np.int64)

@@ -35,7 +35,7 @@ from lastiterate._numerics.rounding import (
     ulps,
     up,
 )
-from lastiterate.bounds.shuffling.lognormal_sums import CallFunction, call_function
+from lastiterate.bounds.shuffling.lognormal import CallFunction, call_function
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import deltas_on_both_sides, normal_cells
 

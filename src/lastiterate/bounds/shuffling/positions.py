@@ -17,25 +17,24 @@ one, by the shifts of the same steps, at no larger cost.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lastiterate._numerics.rounding import Array, IntArray, ulps, up
+from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, Array, IntArray, ulps, up
 from lastiterate.bounds.balls_and_bins.divergence import PositionMixture
-from lastiterate.bounds.shuffling.end_windows import (
-    EndWindows,
-    early_edges,
-    early_windows,
-    end_windows,
-)
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
+from lastiterate.errors import InvalidParameter
 from lastiterate.shifts.early_shifts import ShortSteps, early_mus
 from lastiterate.shifts.patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
 
 _SINGLE_POSITIONS = 60  # the latest ones, which are not grouped
+
 _GROUPS = 90  # of all others
+
 FEW_GROUPS = 10  # of positions in the epoch before a truncated one
 
 
@@ -232,3 +231,529 @@ def few_edges(count: int, groups: int = FEW_GROUPS) -> IntArray:
 def with_no_position(values: Array, value: float, probability: float) -> Array:
     """`values`, and one more for an example without a position, if that is possible."""
     return np.append(values, value) if probability > 0.0 else np.asarray(values, dtype=np.float64)
+
+
+# The law of an example's position where the order is drawn once, for all epochs.
+
+
+class FixedPositions(Positions):
+    """Positions of an example that has the same one in every epoch."""
+
+    def __init__(self, run: ShuffledSteps, short_steps: ShortSteps | None = None) -> None:
+        super().__init__(run, short_steps)
+        seen = min(self.length, run.steps)
+        self._tails, self._sizes = position_groups(seen)
+        self._none = self.absent(seen)
+
+    def weights(self) -> Array:
+        return with_no_position(self._sizes * np.float64(self._run.share), self._none, self._none)
+
+    def mus(self) -> Array:
+        mus = self.mus_of_exact_last([self._every_epoch(self._tails, 1.0)])
+        return with_no_position(mus, 0.0, self._none)
+
+    def transport_mus(self, count: int, receiving: float, late: float) -> Array:
+        tails = self._tails[:count]
+        if count == self._tails.size:
+            return self.mus_of_exact_last([self._every_epoch(tails, late)])
+        earlier_visits = self._earlier_visits(tails)
+        before = Participations(
+            tails + self.length,
+            np.where(earlier_visits > 0, receiving + late, 0.0),
+            np.maximum(earlier_visits - 1, 0),
+            self.length,
+        )
+        last = [Participations(self._tails[count], receiving), Participations(tails, late)]
+        return self.mus_of_exact_last([before, *last] if self.epochs else last)
+
+    def joint_laws(
+        self,
+        count: int,
+        hidden: int,
+        noise_share: float,
+        receiving: float,
+        late: float,
+        first_window: int = 1,
+    ) -> PositionLaws:
+        tails = self._tails[count:]
+        before = int(tails[0]) if tails.size else min(self.length, self._run.steps)
+        edges = self.window_edges(self._tails[:hidden], first_window, before)
+        reserved = Spent(int(edges[-1]), noise_share)
+        receiving_mus = self.mus_of_exact_last([self._every_epoch(tails, 1.0)], reserved)
+        # The late position's participations in earlier epochs, as late as they can have been.
+        both, only_late = self._ends_of_epochs(late + receiving), self._ends_of_epochs(late)
+        exchanged = [*both, Participations(tails, receiving)]
+        residual_mus = self.mus_of_exact_last(exchanged, reserved)
+        without_receiving = float(self.mus_of(only_late, reserved)[0])
+        beside = max(float(residual_mus.max(initial=0.0)), without_receiving)
+        windows = self.windows(edges, self._tails[:hidden], noise_share, late, beside)
+        weights, mus = self.weights(), self.mus()
+        transported = self.transport_mus(count, receiving, late)
+        return PositionLaws(
+            receiving=weights[count:],
+            receiving_mus=with_no_position(receiving_mus, 0.0, self._none),
+            residual_mus=with_no_position(residual_mus, without_receiving, self._none),
+            separate=weights[hidden:count],
+            separate_mus=mus[hidden:count],
+            separate_transport_mus=transported[hidden:],
+            hidden=weights[:hidden],
+            hidden_mus=mus[:hidden],
+            hidden_transport_mus=transported[:hidden],
+            window_of=windows.window_of,
+            window_costs=self.window_costs(windows, late),
+        )
+
+    @property
+    def tails(self) -> IntArray:
+        return self._tails
+
+    def beside(self, hidden: int, reserved: Spent) -> BesideWindows:
+        others = self._tails[hidden:]
+        mus = np.zeros(0)
+        if others.size:
+            mus = self.mus_of_exact_last([self._every_epoch(others, 1.0)], reserved)
+        earlier_mus = self.mus_of(self._ends_of_epochs(1.0), reserved)
+        mus = with_no_position(mus, 0.0, self._none)
+        return BesideWindows(self.weights()[hidden:], mus, np.ones(1), earlier_mus)
+
+    def _every_epoch(self, tails: IntArray, factor: float) -> Participations:
+        return Participations(tails, factor, self._earlier_visits(tails), self.length)
+
+    def _ends_of_epochs(self, factor: float) -> list[Participations]:
+        """Participations at the ends of all epochs but the last."""
+        return (
+            [Participations(self.length, factor, self.epochs - 1, self.length)]
+            if self.epochs
+            else []
+        )
+
+    def _earlier_visits(self, tails: IntArray) -> IntArray:
+        """The number of participations of each position before its last one."""
+        return np.asarray((self._run.steps - 1 - tails) // self.length)
+
+
+# The law of an example's position where the order is drawn anew before every epoch.
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """Groups of positions in one epoch, all of which also take part at the tails `others`."""
+
+    tails: IntArray
+    sizes: IntArray
+    others: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _LatePositions:
+    """Late positions: probabilities, mus, and mus against a receiving position."""
+
+    weights: Array
+    mus: Array
+    transport_mus: Array
+
+    def after(self, count: int) -> _LatePositions:
+        return _LatePositions(self.weights[count:], self.mus[count:], self.transport_mus[count:])
+
+    def and_then(self, other: _LatePositions) -> _LatePositions:
+        return _LatePositions(
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.mus, other.mus]),
+            np.concatenate([self.transport_mus, other.transport_mus]),
+        )
+
+
+class PositionsEachEpoch(Positions):
+    """Positions of an example that has another one in every epoch; the last position counts.
+
+    Participations in earlier epochs count as if they were at the ends of these.  A truncated last
+    epoch may not contain the example; then its position in the epoch before counts.  An example
+    that is in the truncated epoch counts as if it were at the end of the epoch before; or, since
+    its position there is independent, as if it were at the latest of each of a few groups of
+    positions, with the probability of that group.  All participations in earlier whole epochs count
+    `earlier_factor` times (`earlier_epochs`).
+    """
+
+    def __init__(
+        self,
+        run: ShuffledSteps,
+        short_steps: ShortSteps | None = None,
+        earlier_factor: float = 1.0,
+    ) -> None:
+        super().__init__(run, short_steps)
+        truncated = self.last_length < self.length and self.epochs > 0
+        end = self.last_length
+        self._parts = [_Epoch(*position_groups(end), (end,) if truncated else ())]
+        if truncated:
+            tails, sizes = position_groups(self.length)
+            self._parts.append(_Epoch(tails + end, sizes))
+            end += self.length
+            edges = few_edges(self.length)
+            self._before = edges[:-1], np.diff(edges)
+        whole = self.epochs - truncated
+        earlier = Participations(end, earlier_factor, whole - 1, self.length)
+        self._ends = [earlier] if whole else []
+
+    def weights(self) -> Array:
+        absent, weights = 1.0, []
+        for part in self._parts:
+            weights.append(absent * self._run.share * part.sizes)
+            absent *= self.absent(int(part.sizes.sum()))
+        return with_no_position(np.concatenate(weights), absent, absent)
+
+    def mus(self) -> Array:
+        mus = [
+            self.mus_of_exact_last(
+                [
+                    *self._ends,
+                    *(Participations(tail) for tail in part.others),
+                    Participations(part.tails),
+                ]
+            )
+            for part in self._parts
+        ]
+        none = math.prod(self.absent(int(part.sizes.sum())) for part in self._parts)
+        return with_no_position(np.concatenate(mus), float(self.mus_of(self._ends)[0]), none)
+
+    def transport_mus(self, count: int, receiving: float, late: float) -> Array:
+        result: list[Array] = []
+        receiving_epoch, tail = self._epoch_and_tail(count)
+        for part in self._parts:
+            own = Participations(part.tails[: count - sum(map(len, result))], late)
+            # Against positions in the epoch before, those in that epoch are exchanged too.
+            others = [Participations(one, max(late, 1.0)) for one in part.others]
+            received = [] if receiving_epoch is None else [Participations(tail, receiving)]
+            later = [*others, *received] if part is receiving_epoch else [*received, *others]
+            result.append(self.mus_of_exact_last([*self._ends, *later, own]))
+            if sum(map(len, result)) == count:
+                break
+        return np.concatenate(result)
+
+    def joint_laws(
+        self,
+        count: int,
+        hidden: int,
+        noise_share: float,
+        receiving: float,
+        late: float,
+        first_window: int = 1,
+    ) -> PositionLaws:
+        tails = self.tails
+        before = int(tails[count]) if count < tails.size else int(tails[-1]) + 1
+        edges = self.window_edges(tails[:hidden], first_window, before)
+        reserved = Spent(int(edges[-1]), noise_share)
+        weights, mus = self.weights(), self.mus()
+        transported = self.transport_mus(count, receiving, late)
+        positions = _LatePositions(weights[:count], mus[:count], transported)
+        separate = positions.after(hidden)
+        if self._receives_before_the_truncated_epoch(count):
+            positions, separate = self._split_by_epoch_before(
+                positions, hidden, weights[count:], receiving, late
+            )
+        receiving_mus, none, residual_mus = self._receiving_mus(count, receiving, reserved)
+        beside = max(float(residual_mus.max(initial=0.0)), none)
+        windows = self.windows(edges, tails[:hidden], noise_share, late, beside)
+        absent = float(weights.size > tails.size)
+        return PositionLaws(
+            receiving=weights[count:],
+            receiving_mus=with_no_position(receiving_mus, none, absent),
+            residual_mus=with_no_position(residual_mus, none, absent),
+            separate=separate.weights,
+            separate_mus=separate.mus,
+            separate_transport_mus=separate.transport_mus,
+            hidden=positions.weights[:hidden],
+            hidden_mus=positions.mus[:hidden],
+            hidden_transport_mus=positions.transport_mus[:hidden],
+            window_of=windows.window_of,
+            window_costs=self.window_costs(windows, late),
+        )
+
+    @property
+    def tails(self) -> IntArray:
+        return np.concatenate([part.tails for part in self._parts])
+
+    def beside(self, hidden: int, reserved: Spent) -> BesideWindows:
+        mus, none, _ = self._receiving_mus(hidden, 1.0, reserved)
+        weights, known = self.weights()[hidden:], float(self.weights().size > self.tails.size)
+        mus = with_no_position(mus, none, known)
+        if len(self._parts) == 1:
+            return BesideWindows(weights, mus, np.ones(1), self.mus_of(self._ends, reserved))
+        # Hidden positions of a truncated epoch take part in the epoch before, too.
+        before, chances = self._positions_before()
+        earlier_mus = self.mus_of([*self._ends, Participations(before)], reserved)
+        cut = self._parts[0].tails[hidden:]
+        paired_weights, paired_mus = self._paired(weights[: cut.size], cut, reserved)
+        return BesideWindows(
+            np.append(paired_weights, weights[cut.size :]),
+            np.append(paired_mus, mus[cut.size :]),
+            chances,
+            earlier_mus,
+        )
+
+    def revealed(self) -> tuple[Array, Array]:
+        weights, mus = self.weights(), self.mus()
+        if len(self._parts) == 1:
+            return weights, mus
+        cut = self._parts[0].tails
+        paired_weights, paired_mus = self._paired(weights[: cut.size], cut)
+        return (
+            np.append(paired_weights, weights[cut.size :]),
+            np.append(paired_mus, mus[cut.size :]),
+        )
+
+    def _positions_before(self) -> tuple[IntArray, Array]:
+        """The latest tails of groups of positions in the epoch before a truncated one.
+
+        With their probabilities; an example in none of them is in the earliest group.
+        """
+        tails, sizes = self._before
+        chances = self._run.share * sizes
+        chances[-1] += max(1.0 - float(chances.sum()), 0.0)
+        return tails + self.last_length, chances
+
+    def _paired(
+        self, weights: Array, tails: IntArray, reserved: Spent = NOTHING_SPENT
+    ) -> tuple[Array, Array]:
+        """Groups in the truncated epoch, each with all groups in the epoch before."""
+        before, chances = self._positions_before()
+        if not tails.size:
+            return np.zeros(0), np.zeros(0)
+        earlier = Participations(np.tile(before, tails.size))
+        own = Participations(np.repeat(tails, before.size))
+        mus = self.mus_of_exact_last([*self._ends, earlier, own], reserved)
+        return np.multiply.outer(weights, chances).ravel(), mus
+
+    def _receives_before_the_truncated_epoch(self, count: int) -> bool:
+        return len(self._parts) > 1 and count > self._parts[0].tails.size
+
+    def _receiving_mus(
+        self, count: int, receiving: float, reserved: Spent
+    ) -> tuple[Array, float, Array]:
+        """mu of the example at receiving positions, of none, and of late ones against receiving.
+
+        The last is without the late position's last participation.  The exchanged example visits
+        the receiving position in the epoch in which the differing one is late; in the epoch before
+        the differing example itself was there.
+        """
+        mus, residual_mus, skipped = [], [], 0
+        for number, part in enumerate(self._parts):
+            tails = part.tails[max(count - skipped, 0) :]
+            skipped += part.tails.size
+            visited = number == int(self._receives_before_the_truncated_epoch(count))
+            earlier = [*self._ends, *(Participations(tail) for tail in part.others)]
+            if tails.size:
+                mus.append(self.mus_of_exact_last([*earlier, Participations(tails)], reserved))
+                factor = receiving if visited else 1.0
+                residual_mus.append(
+                    self.mus_of_exact_last([*earlier, Participations(tails, factor)], reserved)
+                )
+        none = float(self.mus_of(self._ends, reserved)[0])
+        empty = [np.zeros(0)]
+        return np.concatenate(mus or empty), none, np.concatenate(residual_mus or empty)
+
+    def _split_by_epoch_before(
+        self,
+        positions: _LatePositions,
+        hidden: int,
+        receiving: Array,
+        receiving_sensitivity: float,
+        late: float,
+    ) -> tuple[_LatePositions, _LatePositions]:
+        """All late positions and the separate ones, split by the position before the last epoch.
+
+        A position in the truncated epoch is not exchanged in the epoch before if it is at a
+        receiving position there.  Else it is at one of a few groups of late positions there.
+        """
+        last, before = self._parts
+        size = last.tails.size
+        absent = self.absent(int(last.sizes.sum()))
+        at_receiving = min(float(receiving.sum()) / absent, 1.0)
+        number = positions.weights.size - size
+        latest = [Participations(before.tails[number])] if number < before.tails.size else []
+        kept = _LatePositions(
+            positions.weights[:size] * at_receiving,
+            self.mus_of_exact_last([*self._ends, *latest, Participations(last.tails)]),
+            self.mus_of_exact_last([*self._ends, *latest, Participations(last.tails, late)]),
+        )
+        elsewhere = self._late_in_both(positions, number, receiving_sensitivity, late)
+        every = kept.and_then(positions.after(size))
+        return every, every.after(hidden).and_then(elsewhere)
+
+    def _late_in_both(
+        self, positions: _LatePositions, number: int, receiving: float, late: float
+    ) -> _LatePositions:
+        """Positions in the truncated epoch after one of the first `number` groups before it.
+
+        Against a receiving position before it, the example is exchanged in both epochs.
+        """
+        last, before = self._parts
+        size, tails = last.tails.size, before.tails[:number]
+        if not number:
+            return _LatePositions(np.zeros(0), np.zeros(0), np.zeros(0))
+        first = np.unique(np.searchsorted(tails - self.last_length, self._before[0]))
+        first = first[first < number]
+        chances = self._run.share * np.add.reduceat(before.sizes[:number], first)
+        earlier = np.tile(tails[first], size)
+        own = np.repeat(last.tails, first.size)
+        received = []
+        if number < before.tails.size:
+            received = [Participations(int(before.tails[number]), receiving)]
+        return _LatePositions(
+            np.multiply.outer(positions.weights[:size], chances).ravel(),
+            self.mus_of_exact_last([*self._ends, Participations(earlier), Participations(own)]),
+            self.mus_of_exact_last(
+                [
+                    *self._ends,
+                    *received,
+                    Participations(earlier, late),
+                    Participations(own, late),
+                ]
+            ),
+        )
+
+    def _epoch_and_tail(self, number: int) -> tuple[_Epoch | None, int]:
+        """The epoch and tail of a group of positions, counted from the latest."""
+        for part in self._parts:
+            if number < part.tails.size:
+                return part, int(part.tails[number])
+            number -= part.tails.size
+        return None, 0
+
+
+# Disjoint windows of the last steps, each of which hides late participations by noise of its own.
+#
+# A share :math:`\theta` of the noise of the last steps is reserved and divided into windows.  The
+# last participation of a late position is shifted away inside one window, which must not begin
+# before that participation.  Shifts in different windows use independent noise.
+#
+# Let c be the contraction of a step, and let the *tail* of a position be the number of steps after
+# its last participation.  In units of the end of the run, a participation with tail k has size
+# :math:`c^k`, and a step with tail :math:`\tau` in a window W has the reserved variance
+# :math:`\theta c^{2\tau}`.  Shifts in proportion to that variance cost a participation that is not
+# later than W at most
+#
+# .. math:: \rho_W = c^{\max W} \Big/ \sqrt{\textstyle\theta \sum_{\tau \in W} c^{2\tau}}
+#
+# standard deviations for each unit of per-step sensitivity.  Everything else has a share
+# :math:`1 - \theta` of the noise of these steps.  The theorem that uses the windows is in
+# `docs/tightness.md#joint-transport`.
+#
+# Short steps keep a part of earlier noise, at least l' in each step (`shifts.early_shifts`).  Then
+# a window may contain the participation, and its steps before it count with :math:`l'^{2i}`, i the
+# number of steps from one to the other.  Every position has a cost of its own.
+
+_GROWTH = 2.0  # ratio of the ends of consecutive windows
+
+
+@dataclass(frozen=True, eq=False)
+class EndWindows:
+    """Windows of the last steps: window i has the tails from edges[i] to edges[i + 1] - 1.
+
+    Each has `share` of the noise of its steps.  `window_of[k]` is the window in which the
+    participation with tails[k] steps after it is shifted away.  A window may also contain it if
+    steps lose at most `lost` of earlier noise; None is for windows that contain none.
+    """
+
+    edges: IntArray
+    share: float
+    tails: IntArray
+    window_of: IntArray
+    lost: float | None = None
+
+    def __post_init__(self) -> None:
+        disjoint = self.edges[0] >= 0 and bool(np.all(np.diff(self.edges) > 0))
+        if not (disjoint and 0.0 < self.share <= 1.0):
+            raise InvalidParameter("edges", self.edges, must_be="increasing, with a share of noise")
+        known = np.all((self.window_of >= 0) & (self.window_of < self.edges.size - 1))
+        latest = 1 if self.lost is None else 0  # the edge that must not be before a participation
+        if not (known and np.all(self.edges[self.window_of + latest] - latest <= self.tails)):
+            raise InvalidParameter(
+                "window_of", self.window_of, must_be="windows after the participations"
+            )
+
+    @property
+    def reserved(self) -> Spent:
+        """The share of the last steps' noise that nothing else may use."""
+        return Spent(int(self.edges[-1]), self.share)
+
+    def costs(self, gap: float) -> Array:
+        """rho of each window for contraction 1 - `gap` and sensitivity and noise 1, rounded up."""
+        log_c = log_of(gap)
+        counts = np.diff(self.edges)
+        masses = np.exp(logs_of_powers(log_c, counts - 1))
+        variances = self.share * sums_of_powers(2 * log_c, counts)
+        return np.asarray(up(masses / np.sqrt(variances), MILLIONS_OF_ROUNDINGS) + TINY)
+
+    def position_costs(self, gap: float) -> Array:
+        """rho of each position in its window, as `costs` if no window contains a position."""
+        if self.lost is None:
+            return np.asarray(self.costs(gap)[self.window_of])
+        return self._costs_in(self.window_of, gap, self.lost)
+
+    def _costs_in(self, windows: IntArray, gap: float, lost: float) -> Array:
+        """rho of each position in any window that does not end before it, rounded up."""
+        log_c = log_of(gap)
+        first, last = self.edges[windows], self.edges[windows + 1] - 1
+        since = np.minimum(self.tails, last) - first + 1
+        before = np.maximum(last - self.tails, 0)
+        scale = np.exp(logs_of_powers(2 * log_c, self.tails - first))
+        earlier: Array | float = 0.0
+        if lost < 1.0:
+            log_kept = log_of(lost)
+            earlier = math.exp(2 * log_kept) * sums_of_powers(2 * log_kept, before)
+        variances = self.share * (scale * earlier + sums_of_powers(2 * log_c, since))
+        return np.asarray(up(np.sqrt(scale / variances), MILLIONS_OF_ROUNDINGS) + TINY)
+
+    def with_least_costs(self, gap: float, preferring_later: float = 1.0) -> EndWindows:
+        """Returns these windows, each position in the cheaper of its own and the next later one.
+
+        The later one may be so many times as expensive: it has fewer positions.
+        """
+        assert self.lost is not None
+        own, later = self.window_of, np.maximum(self.window_of - 1, 0)
+        costs = self._costs_in(later, gap, self.lost)
+        prefers_later = costs < preferring_later * self._costs_in(own, gap, self.lost)
+        return replace(self, window_of=np.where(prefers_later, later, own))
+
+
+def end_windows(tails: IntArray, share: float) -> EndWindows:
+    """Windows that double in size with their age; each tail has the oldest window it may use."""
+    ends = _doubling(1, int(tails.max()) + 1)
+    window_of = np.searchsorted(ends[1:] - 1, tails, side="right") - 1
+    return EndWindows(ends[: int(window_of.max()) + 2], share, tails, window_of)
+
+
+def early_edges(tails: IntArray, *, first: int, most: int) -> IntArray:
+    """The edges of windows for short steps: the first has `first` steps, none a tail of `most`."""
+    ends = _doubling(max(first, 1), int(tails.max()) + 1)
+    return np.unique(np.minimum(ends, max(most, 1)))
+
+
+def geometric_edges(first: int, last: int) -> IntArray:
+    """The edges of windows from `first` steps on, each next about twice as large, up to `last`."""
+    first = min(first, last)
+    count = max(round(math.log(last / first, _GROWTH)), 0)
+    return np.unique(np.append(0, np.rint(np.geomspace(first, last, count + 1)).astype(np.int64)))
+
+
+def early_windows(
+    edges: IntArray,
+    tails: IntArray,
+    share: float,
+    *,
+    gap: float,
+    lost: float,
+    preferring_later: float = 1.0,
+) -> EndWindows:
+    """Windows for steps that lose at most `lost` of earlier noise; they may contain positions."""
+    around = np.minimum(np.searchsorted(edges, tails, side="right"), edges.size - 1) - 1
+    windows = EndWindows(edges, share, tails, around, lost)
+    return windows.with_least_costs(gap, preferring_later)
+
+
+def _doubling(first: int, last: int) -> IntArray:
+    """Edges 0, first, .., each next about twice as large, up to at least `last`."""
+    edges = [0, first]
+    while edges[-1] < last:
+        edges.append(max(edges[-1] + 1, round(edges[-1] * _GROWTH)))
+    return np.array(edges)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
 
-from lastiterate._numerics.rounding import ulps, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, ulps, up
 from lastiterate.bounds.balls_and_bins.divergence import (
     MixtureDivergence,
     MixtureGrid,
@@ -22,14 +22,18 @@ from lastiterate.bounds.balls_and_bins.divergence import (
     PositionMixture,
 )
 from lastiterate.bounds.shuffling.joint_transport import JointTransport, PositionLaws, TransportGrid
-from lastiterate.bounds.shuffling.shuffled_profile import Proof
 from lastiterate.profile.profile import PrivacyProfile
 
 _COARSE_TRANSPORT = TransportGrid(receiving=8, every_nth_knot=2, cells=500, step=0.25)
+
 _FINE_TRANSPORT = TransportGrid(receiving=40, every_nth_knot=1, cells=4000, step=0.1)
+
 _COARSE_MIXTURE = MixtureGrid(cells=300, step=0.05, spacing=0.6)
+
 _FINE_MIXTURE = MixtureGrid(cells=1500, step=0.002, spacing=0.3)
+
 _HOPELESS = 2.0  # a coarse mixture so many times above the known delta is given up
+
 _MOST_CACHED = 64
 
 _Parameters = TypeVar("_Parameters")
@@ -86,7 +90,9 @@ _TRANSPORT_VALUES = {
     "extra_multiplier": (-0.4, -0.2, 0.0, 0.3),
     "noise": (0.3, 0.6, 0.95, 1.0),
 }
+
 _EARLY_START = TransportParameters(hidden=0.2, first_window=1.5)
+
 _EARLY_VALUES = {
     "late": (0.02, 0.05, 0.1, 0.18, 0.25, 0.35, 0.5),
     "hidden": (0.02, 0.05, 0.1, 0.2, 0.35, 0.6),
@@ -211,7 +217,9 @@ _MIXTURE_VALUES = {
     "hidden": (0.01, 0.03, 0.08, 0.15, 0.25, 0.4, 0.65),
     "noise": (0.15, 0.3, 0.45, 0.6, 0.75, 0.95),
 }
+
 _EARLY_MIXTURE_START = MixtureParameters(noise=0.75, first_window=1.0)
+
 _EARLY_MIXTURE_VALUES = {
     "hidden": (0.03, 0.08, 0.15, 0.25, 0.4, 0.65),
     "noise": (0.3, 0.6, 0.75, 0.95),
@@ -292,3 +300,136 @@ class MixtureSearch:
             return None
         divergence = MixtureDivergence(mixture, self.pair, epsilon, grid)
         return _MixtureOrFailure(divergence, limit.failure, limit.shift_failure)
+
+
+# A privacy profile by a search for the best proof at every epsilon.
+#
+# Every proof that a search finds is valid.  To answer equal questions equally, proofs are searched
+# for on a lattice of epsilons, and all points of one stretch of the lattice share the proof that is
+# best in its middle.  Between the points delta is convex in e^epsilon, so chords lie above it.
+
+_SPACING = 0.01  # of the lattice of log epsilon
+
+_STRETCH, _LONG_STRETCH = 8, 32  # points that share a proof; the long ones for a whole curve
+
+_LEAST_EPSILON, _LARGEST_EPSILON = 1e-4, 30.0  # between which proofs are searched for
+
+_FEW_EPSILONS = 4  # more count as a whole curve
+
+_LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5  # between which a search is worth its time
+
+
+class Proof(Protocol):
+    """One proof, valid for all epsilons."""
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on delta."""
+
+
+class Search(Protocol):
+    """A search for proofs."""
+
+    def __call__(self, epsilon: float, delta: float) -> Proof | None:
+        """A proof that is good at this epsilon; None if there is no use below this delta."""
+
+
+class ShuffledProfile(PrivacyProfile):
+    """The least of a quick profile and of the proofs found by searches.
+
+    Each of `directions` searches for one order of the data sets; the worse of them counts.
+    """
+
+    def __init__(self, quick: PrivacyProfile, directions: Sequence[Search]) -> None:
+        self.quick = quick
+        self._directions = tuple(directions)
+        self._proofs: dict[tuple[int, int], list[Proof] | None] = {}
+        self._deltas: dict[tuple[int, int], float] = {}
+
+    def __repr__(self) -> str:
+        return f"ShuffledProfile({self.quick!r})"
+
+    def deltas(self, epsilons: Array) -> Array:
+        quick = self.quick.deltas(epsilons)
+        stretch = _STRETCH if epsilons.size <= _FEW_EPSILONS else _LONG_STRETCH
+        inside = (epsilons > _LEAST_EPSILON) & (epsilons < _LARGEST_EPSILON)
+        searched = np.ones(epsilons.shape)
+        searched[inside] = self._chords(epsilons[inside], stretch)
+        return np.asarray(np.minimum(quick, searched))
+
+    def epsilon(self, delta: float) -> float:
+        quick = self.quick.epsilon(delta)
+        if not (_LEAST_EPSILON < quick < _LARGEST_EPSILON and delta > _LEAST_DELTA):
+            return quick
+        high = math.ceil(math.log(quick) / _SPACING)  # where the quick profile is below delta
+        low = (high // _STRETCH) * _STRETCH - 1
+        while self._delta_at(low, _STRETCH) <= delta:
+            high, low = low, low - _STRETCH // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._delta_at(middle, _STRETCH) <= delta:
+                high = middle
+            else:
+                low = middle
+        above, below = self._delta_at(low, _STRETCH), self._delta_at(high, _STRETCH)
+        if not below <= delta < above:  # the first `high` need not have a proof
+            return quick
+        ends = [math.expm1(math.exp(point * _SPACING)) for point in (low, high)]
+        searched = math.log1p(ends[0] + (ends[1] - ends[0]) * (above - delta) / (above - below))
+        return min(up(searched, THOUSANDS_OF_ROUNDINGS), quick)
+
+    def _exceeds(self, epsilon: float, delta: float) -> bool:
+        """Whether delta at the next point of the lattice is larger, by a search for it alone."""
+        if not float(self.quick.deltas(np.array([epsilon]))[0]) > delta:
+            return False
+        if not _LEAST_EPSILON < epsilon < _LARGEST_EPSILON:
+            return True
+        return self._delta_at(math.ceil(math.log(epsilon) / _SPACING), _STRETCH) > delta
+
+    def cheap(self) -> PrivacyProfile:
+        """The quick profile: searches for a whole curve would take seconds."""
+        return self.quick
+
+    def renyi(self, order: float) -> float:
+        """The Renyi divergence of the quick profile."""
+        return self.quick.renyi(order)
+
+    def gdp(self) -> float:
+        """mu of the quick profile: as epsilon grows only the most exposed position counts."""
+        return self.quick.gdp()
+
+    def _chords(self, epsilons: Array, stretch: int) -> Array:
+        """The chords between the points of the lattice around each epsilon."""
+        below = np.floor(np.log(epsilons) / _SPACING)
+        points, index = np.unique(np.concatenate([below, below + 1.0]), return_inverse=True)
+        deltas = np.array([self._delta_at(int(point), stretch) for point in points])
+        low, high = index[: below.size], index[below.size :]
+        ends = np.expm1(np.exp(points * _SPACING))
+        # Rounding may put an epsilon beyond an end, where the chord is no bound.
+        part = np.clip((np.expm1(epsilons) - ends[low]) / (ends[high] - ends[low]), 0.0, 1.0)
+        chords = (1.0 - part) * deltas[low] + part * deltas[high]
+        return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
+
+    def _delta_at(self, point: int, stretch: int) -> float:
+        """delta at one point of the lattice, the worse of all directions; 1 without a proof."""
+        key = point, stretch
+        if key not in self._deltas:
+            epsilon = math.exp(point * _SPACING)
+            proofs = self._proofs_of(point // stretch, stretch)
+            deltas = [1.0] if proofs is None else [one.delta(epsilon) for one in proofs]
+            # nan is not below 1: where arithmetic fails nothing is certified.
+            valid = all(delta <= 1.0 for delta in deltas)
+            self._deltas[key] = max(deltas) if valid else 1.0
+        return self._deltas[key]
+
+    def _proofs_of(self, number: int, stretch: int) -> list[Proof] | None:
+        """A proof for each direction, None if one of them has none."""
+        key = number, stretch
+        if key not in self._proofs:
+            epsilon = math.exp((number + 0.5) * stretch * _SPACING)
+            quick = float(self.quick.deltas(np.array([epsilon]))[0])
+            results: list[Proof | None] = []
+            if _LEAST_DELTA < quick < _LARGEST_DELTA:
+                results = [search(epsilon, quick) for search in self._directions]
+            proofs = [proof for proof in results if proof is not None]
+            self._proofs[key] = proofs if proofs and len(proofs) == len(results) else None
+        return self._proofs[key]

@@ -14,7 +14,7 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, u
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX, late, moduli
-from lastiterate.bounds.shuffling.position_average import MIXTURE
+from lastiterate.bounds.shuffling.average import MIXTURE
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile

@@ -8,10 +8,13 @@ from lastiterate.bounds.balls_and_bins.mixtures import (
 )
 from lastiterate.bounds.bound import DASHES, GREEN, Citation, LineStyle, StagedBound, least_of
 from lastiterate.bounds.momentum import MOMENTUM_TRANSPORT
+from lastiterate.bounds.shuffling.average import (
+    AVERAGE_EACH_EPOCH,
+    AVERAGE_ONCE,
+    LAST_EPOCHS_AVERAGE,
+)
 from lastiterate.bounds.shuffling.early_transport import EARLY_TRANSPORT
-from lastiterate.bounds.shuffling.last_epochs_average import LAST_EPOCHS_AVERAGE
-from lastiterate.bounds.shuffling.position_average import AVERAGE_EACH_EPOCH, AVERAGE_ONCE
-from lastiterate.bounds.shuffling.position_transport import JOINT_TRANSPORT
+from lastiterate.bounds.shuffling.transport import JOINT_TRANSPORT
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 
