@@ -27,7 +27,7 @@ from lastiterate.bounds.fixed_order.convex import (
     blocks_of,
     rolled_up_mu,
 )
-from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
+from lastiterate.bounds.subsampling.average import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianMixtureProfile
 from lastiterate.profile.group import for_group

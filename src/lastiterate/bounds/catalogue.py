@@ -13,7 +13,7 @@ from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEPS_FIXED_ORDER
 from lastiterate.bounds.momentum import MOMENTUM
 from lastiterate.bounds.shuffling.bound import BALLS_AND_BINS, SHUFFLED
-from lastiterate.bounds.subsampling.subsampling_bounds import POISSON, SAMPLED
+from lastiterate.bounds.subsampling.bound import POISSON, SAMPLED
 from lastiterate.errors import InvalidParameter, InvalidType
 
 CATALOGUE: Mapping[str, Bound] = MappingProxyType(

@@ -9,7 +9,7 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds import quantities
 from lastiterate.bounds.balls_and_bins import mixtures as balls_and_bins
-from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
+from lastiterate.bounds.subsampling.average import Majorant, fixed_size_majorant
 from tests.readme_run import readme_run
 from tests.reference.all_picks import every_pick, hockey_sticks, last_iterates
 

@@ -7,9 +7,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.subsampling import amplified_tail
-from lastiterate.bounds.subsampling.amplified_tail import SAMPLED_AMPLIFIED_TAIL
-from lastiterate.bounds.subsampling.participation_mixture import SAMPLED_AVERAGE
-from lastiterate.bounds.subsampling.tail_split import TailSplit
+from lastiterate.bounds.subsampling.amplified_tail import SAMPLED_AMPLIFIED_TAIL, TailSplit
+from lastiterate.bounds.subsampling.average import SAMPLED_AVERAGE
 from tests.readme_run import accounted, readme_run
 from tests.reference.sampled_walk import sampled_pair
 from tests.slow import slow_if

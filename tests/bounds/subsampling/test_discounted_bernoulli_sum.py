@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling.discounted_bernoulli_sum import discounted_sum
+from lastiterate.bounds.subsampling.poisson import discounted_sum
 
 
 def true_tails(gap, count, probability, levels):

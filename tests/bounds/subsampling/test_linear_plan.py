@@ -6,8 +6,15 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling.linear_plan import RELEASE, LinearPlan, NoiseAges, PlanGroup
-from lastiterate.bounds.subsampling.shift_windows import PlanShape, best_shape, plan_of_shape
+from lastiterate.bounds.subsampling.linear_plan import (
+    RELEASE,
+    LinearPlan,
+    NoiseAges,
+    PlanGroup,
+    PlanShape,
+    best_shape,
+    plan_of_shape,
+)
 
 NOISE = (NoiseAges(RELEASE, RELEASE), NoiseAges(0, 0), NoiseAges(1, 4, 2), NoiseAges(5, 6))
 

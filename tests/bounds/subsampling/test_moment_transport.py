@@ -7,8 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 import lastiterate as li
-from lastiterate.bounds.subsampling.lagrangian_table import LagrangianTable
-from lastiterate.bounds.subsampling.mixture_transport import MomentTransportProfile
+from lastiterate.bounds.subsampling.hidden_mixture import LagrangianTable, MomentTransportProfile
 from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.pld import losses_of, self_composed, to_pld
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate.bounds import quantities
-from lastiterate.bounds.subsampling.random_batch_sizes import fixed_size_majorant
-from lastiterate.bounds.subsampling.subsampling_bounds import POISSON
+from lastiterate.bounds.subsampling.average import fixed_size_majorant
+from lastiterate.bounds.subsampling.bound import POISSON
 from lastiterate.profile.gaussian import GaussianMixtureProfile
 from tests.bounds.subsampling.participation_energy.test_energy_law import simulated_energies
 from tests.readme_run import accounted, readme_run
@@ -68,7 +68,7 @@ class TestSampled:
         run = readme_run(li.SampledWithoutReplacement, 5)
         assert li.account(run, bounds="random-order/sampled/average").epsilon(1e-5) > 0
         monkeypatch.setattr(
-            "lastiterate.bounds.subsampling.participation_energy.energy_law.coefficients",
+            "lastiterate.bounds.subsampling.energy_law.coefficients",
             lambda *_: pytest.fail("computed again"),
         )
         quieter = run.replace(noise_std=0.02)

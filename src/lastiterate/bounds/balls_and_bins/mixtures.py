@@ -48,7 +48,7 @@ from lastiterate.bounds.shuffling.transport import (
     REGULAR,
     positions_of,
 )
-from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
+from lastiterate.bounds.subsampling.average import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile, FallbackProfile
 from lastiterate.profile.gaussian import GaussianMixtureProfile, several_draws
 from lastiterate.profile.losses import Repeated, SummedLossesProfile, shift_losses

@@ -6,20 +6,33 @@ The two laws of the last iterate are no easier to distinguish than a product of 
 them (`subsampling.linear_plan`).  `docs/tightness.md#poisson-batches` has the theorem.
 """
 
+from __future__ import annotations
+
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, at_least, at_most, up
+from lastiterate._numerics.powers import log_of, sum_of_powers
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    TENS_OF_THOUSANDS_OF_ROUNDINGS,
+    TINY,
+    Array,
+    IntArray,
+    at_least,
+    at_most,
+    length_of,
+    suffix_sums,
+    ulps,
+    up,
+)
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
-from lastiterate.bounds.subsampling.discounted_bernoulli_sum import discounted_sum
-from lastiterate.bounds.subsampling.random_batch_sizes import (
-    LimitedContraction,
-    contractions_without_example,
-)
-from lastiterate.bounds.subsampling.shift_windows import best_shape, plan_of_shape
+from lastiterate.bounds.subsampling.average import LimitedContraction, contractions_without_example
+from lastiterate.bounds.subsampling.linear_plan import best_shape, plan_of_shape
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import sum_of_draws
 from lastiterate.profile.losses import Repeated, SummedLossesProfile, shift_losses
@@ -28,7 +41,9 @@ from lastiterate.run.batch_rules.drawn import PoissonSampled
 from lastiterate.run.training_run import TrainingRun
 
 _LARGEST_RATIO = 1e6  # of sensitivity and noise; above it nothing is certified
+
 _LEAST_RATIO = 1e-12  # smaller ones are raised to it
+
 _MOST_RELEASE_NOISE = 1e9  # in units of a step's noise; more is not used
 
 
@@ -136,3 +151,203 @@ HIDDEN_PARTICIPATIONS = Bound(
     charges="never reveals in which steps the secretly drawn example takes part",
     quick=False,
 )
+
+
+# The law of the discounted sum of participations :math:`\sum_i V_i c^i`, rounded up.
+#
+# :math:`V_i` are independent and 1 with probability p, for i below `count`.  Over so few steps that
+# :math:`c^i` is nearly 1, the sum is at most the number of participations, which is binomial.  The
+# law for twice as many steps is that of :math:`Z + c^k Z'`, rounded up to a grid, which is a
+# convolution; its tail is no larger than Chernoff's bound.  With very many participations only that
+# bound is used.
+
+_CELLS = 1 << 14
+
+_FEWEST_STEPS = 64  # fewer are not halved, for the sake of speed
+
+_MANY = 1_500.0  # participations, on average
+
+_NEGLIGIBLE_DISCOUNT = 4e-3  # minus the logarithm of c^i
+
+_MEMORY = 14.0  # minus the logarithm of the share of the mean that older participations add
+
+_BLOCKS = 1 << 9  # of steps, for moments
+
+_PARTS = 40  # levels in a standard deviation
+
+_NEGLIGIBLE = 1e-19
+
+_CENTRE, _COARSER = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
+
+_TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
+
+_LARGEST_TILT = 500.0
+
+
+@dataclass(frozen=True, eq=False)
+class DiscountedSum:
+    """A law: at most levels[i] with probability masses[i], or anything with the missing mass."""
+
+    levels: Array
+    masses: Array
+
+
+@lru_cache(maxsize=512)
+def discounted_sum(gap: float, count: int, probability: float) -> DiscountedSum:
+    """The law of the sum over `count` steps, c = 1 - `gap`."""
+    log_c = log_of(gap)
+    kept, older = count, 0.0
+    memory = _MEMORY - math.log(probability)
+    if count * -log_c > memory:
+        kept = math.ceil(memory / -log_c)
+        if kept < count:  # as if all older steps had the example
+            older = up(math.exp(kept * log_c) / gap, MILLIONS_OF_ROUNDINGS)
+    whole = up(sum_of_powers(log_c, kept, gap=gap), MILLIONS_OF_ROUNDINGS)
+    mean = probability * whole
+    if probability >= 1.0:
+        law = DiscountedSum(np.array([whole]), np.ones(1))
+    elif kept * -log_c <= _NEGLIGIBLE_DISCOUNT and mean <= _MANY:
+        law = _counted(kept, probability)
+    elif mean > _MANY:
+        law = _by_tails(log_c, kept, probability)
+    else:
+        law = _on_grid(log_c, kept, probability, whole)
+    return DiscountedSum(law.levels + older, law.masses)
+
+
+def _counted(count: int, probability: float) -> DiscountedSum:
+    """The binomial law of the number of participations."""
+    mean = count * probability
+    most = min(count, math.ceil(mean + 10.0 * math.sqrt(mean) + 30.0))
+    numbers = np.arange(most, dtype=np.float64)
+    odds = math.log(probability) - math.log1p(-probability)
+    logs = np.cumsum(np.log((count - numbers) / (numbers + 1.0)) + odds)
+    masses = np.exp(np.append(0.0, logs) + count * math.log1p(-probability))
+    beyond = 0.0 if most == count else _NEGLIGIBLE
+    # Each logarithm is off by some ulps of 20, and up to two thousand are added.
+    law = _rounded_up(masses, relative=MILLIONS_OF_ROUNDINGS, absolute=beyond)
+    return _coarser(np.arange(most + 1.0), law)
+
+
+def _on_grid(log_c: float, count: int, probability: float, whole: float) -> DiscountedSum:
+    variance = probability * (1.0 - probability) * sum_of_powers(2.0 * log_c, count)
+    mean = probability * whole
+    few = min(12.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # for rare participations
+    largest = min(whole, mean + 9.0 * math.sqrt(variance) + few)
+    cells_per_unit = max(int((_CELLS - 64) / (largest + 1.0)), 1)
+    law, off = _doubled(log_c, count, probability, cells_per_unit)
+    levels = up(np.arange(law.size) / cells_per_unit, ulps(8))
+    coarse = _coarser(levels, _rounded_up(law, relative=0.0, absolute=off))
+    bounds = _chernoff(log_c, count, probability, coarse.levels)
+    beyond = off + max(1.0 - math.fsum(law), 0.0)  # and mass that left the grid
+    above = np.append(suffix_sums(coarse.masses) + beyond, beyond)
+    above[1:] = np.minimum(above[1:], bounds)
+    above[0] = 1.0
+    return DiscountedSum(coarse.levels, np.maximum(-np.diff(above), 0.0))
+
+
+def _doubled(
+    log_c: float, count: int, probability: float, cells_per_unit: int
+) -> tuple[Array, float]:
+    """The law of the sum on a grid, and how far its tails may be off."""
+    known: dict[int, tuple[Array, float]] = {}
+
+    def law(steps: int) -> tuple[Array, float]:
+        if steps not in known:
+            if steps == 1 or steps * -log_c <= 1.01 * _NEGLIGIBLE_DISCOUNT:
+                counted = _counted(steps, probability)
+                cells = np.rint(counted.levels * cells_per_unit).astype(np.int64)
+                inside = cells < _CELLS
+                known[steps] = _put(cells[inside], counted.masses[inside]), 0.0
+            else:
+                recent, older = law(steps // 2), law(steps - steps // 2)
+                known[steps] = _added(recent, older, math.exp(steps // 2 * log_c))
+        return known[steps]
+
+    return law(_even(count, -_NEGLIGIBLE_DISCOUNT / log_c))
+
+
+def _even(count: int, few: float) -> int:
+    """A number of steps, at least `count`, that can be halved until few are left."""
+    doublings = max(math.ceil(math.log2(max(count / max(few, _FEWEST_STEPS), 1.0))), 0)
+    parts = 1 << doublings
+    return -(-count // parts) * parts
+
+
+def _added(
+    one: tuple[Array, float], other: tuple[Array, float], factor: float
+) -> tuple[Array, float]:
+    """The law of one variable plus a multiple of another; mass that leaves the grid is dropped."""
+    shrunk = np.ceil(np.arange(_CELLS) * up(factor, ulps(256))).astype(np.int64)
+    a, b = one[0], _put(shrunk, other[0])[:_CELLS]
+    none, none_of_other = a[0], b[0]
+    # Without the atom at 0, which may be nearly 1, transforms have smaller rounding errors.
+    some, some_of_other = np.append(0.0, a[1:]), np.append(0.0, b[1:])
+    size = 2 * _CELLS
+    product = np.fft.rfft(some, size) * np.fft.rfft(some_of_other, size)
+    both = np.maximum(np.fft.irfft(product, size)[:_CELLS], 0.0)
+    law = both + none * some_of_other + none_of_other * some
+    law[0] = none * none_of_other
+    norms = length_of(some) * length_of(some_of_other)
+    return law, one[1] + other[1] + ulps(4.0 * math.log2(size) * math.sqrt(size)) * norms
+
+
+def _put(cells: IntArray, masses: Array) -> Array:
+    return np.asarray(np.bincount(cells, masses, _CELLS), dtype=np.float64)
+
+
+def _chernoff(log_c: float, count: int, probability: float, levels: Array) -> Array:
+    """Upper bounds on the probability of exceeding each level."""
+    sizes, steps = _blocks(log_c, count)
+    spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
+    tilts = np.append(np.minimum(_TILTS / spread, _LARGEST_TILT), np.linspace(1.0, 60.0, 60))
+    with np.errstate(over="ignore"):
+        moments = np.log1p(probability * np.expm1(tilts[:, None] * sizes)) @ steps
+    moments = up(moments, TENS_OF_THOUSANDS_OF_ROUNDINGS)
+    logs = moments[:, None] - tilts[:, None] * levels
+    return np.asarray(np.exp(np.minimum(logs, 0.0)).min(axis=0))
+
+
+def _blocks(log_c: float, count: int) -> tuple[Array, Array]:
+    """The largest discount in each block of steps, and the number of steps in it."""
+    starts = np.unique(np.floor(np.linspace(0.0, count, _BLOCKS + 1)))
+    return up(np.exp(log_c * starts[:-1]), ulps(512)), np.diff(starts)
+
+
+def _by_tails(log_c: float, count: int, probability: float) -> DiscountedSum:
+    sizes, steps = _blocks(log_c, count)
+    spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
+    tilts = np.minimum(_TILTS / spread, _LARGEST_TILT)
+    grown = probability * np.expm1(tilts[:, None] * sizes)
+    levels = np.maximum.accumulate((sizes * (grown + probability) / (1.0 + grown)) @ steps)
+    above = np.minimum.accumulate(_chernoff(log_c, count, probability, levels))
+    # Mass between two levels is put at the higher one, and the last is never exceeded.
+    levels = np.append(levels, max(float(sizes @ steps), float(levels[-1])))
+    return DiscountedSum(levels, -np.diff(above, prepend=1.0, append=0.0))
+
+
+def _rounded_up(masses: Array, *, relative: float, absolute: float) -> Array:
+    """Masses whose tails are larger by the stated errors; some goes beyond the last."""
+    above = np.minimum(suffix_sums(masses) * (1.0 + relative) + absolute, 1.0)
+    above[0] = 1.0
+    return np.maximum(-np.diff(above, append=absolute), 0.0)
+
+
+def _coarser(levels: Array, masses: Array) -> DiscountedSum:
+    """The law on levels a small part of a standard deviation apart, rounded up."""
+    last = int(np.flatnonzero(masses > 0.0)[-1]) + 1
+    levels, masses = levels[:last], masses[:last]
+    mean = float(masses @ levels)
+    spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
+    some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
+    # For rare participations the unit is the mean given that there is one.
+    unit, parts = (spread, _PARTS) if mean > spread else (0.5 * mean / some, 2 * _PARTS)
+    if last == 1 or not unit > parts * (levels[1] - levels[0]):
+        return DiscountedSum(levels, masses)
+    away = (levels - mean) / unit
+    inner = np.clip(away, -_CENTRE, _CENTRE)
+    group = np.ceil(parts * (inner + (away - inner) / _COARSER)).astype(np.int64)
+    group = np.where(levels == 0.0, group[0] - 1, group)
+    ends = np.flatnonzero(np.diff(group, append=group[-1] + 1))
+    sums = np.add.reduceat(masses, np.append(0, ends[:-1] + 1))
+    return DiscountedSum(levels[ends], sums)

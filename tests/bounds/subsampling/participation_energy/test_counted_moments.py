@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling.participation_energy import block_shifts, counted_moments
-from lastiterate.bounds.subsampling.participation_energy.block_shifts import Block
-from lastiterate.bounds.subsampling.participation_energy.energy_moments import recursive_moments
+from lastiterate.bounds.subsampling import energy_moments as block_shifts
+from lastiterate.bounds.subsampling import energy_moments as counted_moments
+from lastiterate.bounds.subsampling.energy_moments import Block, recursive_moments
 from tests.reference.enumeration import energy_of_ages, law_of_mu
 
 MANY = [*range(40), *(pytest.param(k, marks=pytest.mark.slow) for k in range(40, 1_200))]
@@ -68,9 +68,7 @@ class TestCounted:
                 yield block._replace(kept=0.9 * block.kept, least_kept=0.9 * least)
 
         honest = block_shifts.blocks
-        monkeypatch.setattr(
-            "lastiterate.bounds.subsampling.participation_energy.energy_moments.blocks", shrunk
-        )
+        monkeypatch.setattr("lastiterate.bounds.subsampling.energy_moments.blocks", shrunk)
         assert self.worst() > 1e-3
 
     def test_too_few_of_the_last_are_noticed(self, monkeypatch):
@@ -86,9 +84,7 @@ class TestCounted:
                 yield block._replace(noise=1.3 * block.noise)
 
         honest = block_shifts.blocks
-        monkeypatch.setattr(
-            "lastiterate.bounds.subsampling.participation_energy.energy_moments.blocks", louder
-        )
+        monkeypatch.setattr("lastiterate.bounds.subsampling.energy_moments.blocks", louder)
         assert self.worst() > 1e-3
 
 

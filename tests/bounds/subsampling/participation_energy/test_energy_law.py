@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling.participation_energy.energy_law import participation_law
+from lastiterate.bounds.subsampling.energy_law import participation_law
 from lastiterate.shifts.minorant import sparse_minorant
 from tests.reference.enumeration import law_of_mu
 

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling.participation_energy import energy_moments as module
-from lastiterate.bounds.subsampling.participation_energy.block_shifts import binomial_window
-from lastiterate.bounds.subsampling.participation_energy.energy_moments import (
+from lastiterate.bounds.subsampling import energy_moments as module
+from lastiterate.bounds.subsampling.energy_moments import (
+    binomial_window,
     energy_moments,
+    face_moments,
     recursive_moments,
 )
-from lastiterate.bounds.subsampling.participation_energy.face_moments import face_moments
 from tests.reference.enumeration import law_of_mu
 
 RATES = np.array([0.05, 0.3, 1.0, 2.5])
@@ -72,9 +72,7 @@ class TestFaces:
 
     def test_long_steps_cost_more_but_little(self, monkeypatch):
         fine = face_moments(600, 0.05, 60.0, RATES)
-        monkeypatch.setattr(
-            "lastiterate.bounds.subsampling.participation_energy.face_moments._PARTS", 1e9
-        )
+        monkeypatch.setattr("lastiterate.bounds.subsampling.energy_moments._PARTS", 1e9)
         single = face_moments(600, 0.05, 60.0, RATES)
         assert np.all(single.logs <= fine.logs)
         assert np.all(fine.logs <= 1.03 * single.logs)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
-from lastiterate.bounds.subsampling.participation_energy import energy_with_release
-from lastiterate.bounds.subsampling.participation_energy.energy_law import participation_law
-from lastiterate.bounds.subsampling.participation_energy.energy_with_release import law_with_release
+from lastiterate.bounds.subsampling import energy_law as energy_with_release
+from lastiterate.bounds.subsampling.energy_law import law_with_release, participation_law
 from tests.reference.enumeration import law_of_mu, participations
 
 
@@ -71,7 +70,7 @@ class TestReleased:
     def test_another_worth_uses_the_same_transforms(self, monkeypatch):
         law_with_release(200, 0.05, 40.0)
         monkeypatch.setattr(
-            "lastiterate.bounds.subsampling.participation_energy.energy_law.coefficients",
+            "lastiterate.bounds.subsampling.energy_law.coefficients",
             lambda *_: pytest.fail("computed again"),
         )
         assert law_with_release(200, 0.05, 40.1).lost < 1e-8

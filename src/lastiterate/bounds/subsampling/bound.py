@@ -2,7 +2,7 @@
 
 from lastiterate.bounds.bound import DASHES, VERMILLION, LineStyle, StagedBound, least_of
 from lastiterate.bounds.subsampling.amplified_tail import SAMPLED_AMPLIFIED_TAIL
-from lastiterate.bounds.subsampling.participation_mixture import POISSON_AVERAGE, SAMPLED_AVERAGE
+from lastiterate.bounds.subsampling.average import POISSON_AVERAGE, SAMPLED_AVERAGE
 from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
 from lastiterate.bounds.subsampling.window_average import POISSON_WINDOW, SAMPLED_WINDOW
 from lastiterate.profile.profile import PrivacyProfile

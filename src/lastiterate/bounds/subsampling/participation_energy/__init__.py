@@ -1,1 +1,0 @@
-"""The law, or the moments, of the energy of random participations and of their residual."""
