@@ -15,7 +15,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.powers import log_of, power
 from lastiterate.accounting import account
-from lastiterate.bounds.published.chourasia_ye_shokri import risk_plans
+from lastiterate.bounds.published import chourasia_ye_shokri as risk_plans
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.ordered import FullBatch

@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 
 from lastiterate._numerics.rounding import Array, down
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
-from lastiterate.bounds.published.bok_su_altschuler.estimates import limit
+from lastiterate.bounds.published.bok_su_altschuler import limit
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.renyi import ZCDPProfile

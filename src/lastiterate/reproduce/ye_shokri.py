@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.bounds.published.ye_shokri.logistic_regression import normalisation
+from lastiterate.bounds.published.ye_shokri import normalisation
 from lastiterate.errors import InvalidParameter
 from lastiterate.reproduce.items import Cell, Table, TableItem
 from lastiterate.run.batch_rules.ordered import ShuffledOnce

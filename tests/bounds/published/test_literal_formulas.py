@@ -8,10 +8,11 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
 from lastiterate.bounds.published import PAPERS
-from lastiterate.bounds.published.altschuler_talwar import weaker_assumptions
-from lastiterate.bounds.published.chourasia_ye_shokri import diffusion_bounds, risk_plans
+from lastiterate.bounds.published import altschuler_talwar as weaker_assumptions
+from lastiterate.bounds.published import chourasia_ye_shokri as diffusion_bounds
+from lastiterate.bounds.published import chourasia_ye_shokri as risk_plans
 from lastiterate.bounds.published.sampled_gaussian import largest_order, quadratic_bound
-from lastiterate.bounds.published.ye_shokri.logistic_regression import normalisation
+from lastiterate.bounds.published.ye_shokri import normalisation
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.reproduce import runs as conventions
 from tests.reference import bok_su_altschuler as bsa
