@@ -17,7 +17,7 @@ from scipy.optimize import isotonic_regression
 import lastiterate as li
 from lastiterate import plot
 from lastiterate.bounds.bound import BLUE, GREEN, GREY, VERMILLION, LineStyle
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.profile.gaussian import GaussianMixtureProfile
 
 DELTA = 1e-5

@@ -7,7 +7,7 @@ from docstrings import as_markdown
 
 from lastiterate.bounds.bound import Bound, Certainty, Statement
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, PUBLISHED, RECORDS
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 
 _HEAD = """# Table of bounds
 

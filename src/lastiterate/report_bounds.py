@@ -10,7 +10,7 @@ from lastiterate._progress import track
 from lastiterate.bounds.bound import Certainty, Estimate, LowerBound
 from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.errors import InvalidParameter
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.other_releases import KINDS, Release, joint_mu
 from lastiterate.profile.best import BestProfile, StagedProfile, some_of
 from lastiterate.profile.compose import compose_with_gaussian

@@ -9,8 +9,9 @@ import pytest
 import lastiterate as li
 from lastiterate.audit import exact
 from lastiterate.errors import InvalidParameter, NumericalFailure
-from lastiterate.lower_bounds import participation, quadrature
-from lastiterate.lower_bounds.line_maps import PiecewiseLinear, bent, linear
+from lastiterate.lower_bounds import line as quadrature
+from lastiterate.lower_bounds import participation
+from lastiterate.lower_bounds.line import PiecewiseLinear, bent, linear
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.base import RULES, Resampling
 from tests.reference.grid import exact_pair

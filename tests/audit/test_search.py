@@ -10,8 +10,7 @@ from lastiterate.audit import exact
 from lastiterate.audit.exact import FAMILIES
 from lastiterate.errors import NoInstanceApplies
 from lastiterate.lower_bounds import participation
-from lastiterate.lower_bounds.admitted_maps import admitted
-from lastiterate.lower_bounds.quadratics import autoregression_lower_profile
+from lastiterate.lower_bounds.quadratics import admitted, autoregression_lower_profile
 from tests.slow import slow
 
 RULES = {

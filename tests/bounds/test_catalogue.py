@@ -17,7 +17,7 @@ from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Approximation, Bound, Certainty, LowerBound, StagedBound
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, RECORDS
 from lastiterate.errors import NoBoundApplies
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import RULES, Resampling
 from tests.slow import slow_if

@@ -12,7 +12,7 @@ from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.composition import ComposedMomentsProfile, StepPair
 from lastiterate.bounds.fixed_order.convex import latest_order_mu
 from lastiterate.bounds.subsampling.residual_law import residual_law
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.slow import slow, slow_if

@@ -10,7 +10,7 @@ import lastiterate as li
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
 from lastiterate.cli.commands.bounds import _explained, _statements
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.run.batch_rules.base import RULES
 from tests.slow import slow
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import lastiterate as li
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 
 from .claims import claim
 from .numbers_of_momentum import BATCHES, training

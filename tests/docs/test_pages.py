@@ -15,7 +15,7 @@ import lastiterate as li
 from lastiterate import linear_model
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from tests.certificate.test_signature import write_pair
 from tests.slow import slow_if
 

@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate import linear_model
 from lastiterate.bounds.catalogue import APPROXIMATIONS
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 
 from .pages import ROOT
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.lower_bounds.curved_interval import interval_profile, intervals
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from tests.reference import noisy_line
 from tests.slow import slow
 

@@ -8,9 +8,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.audit.exact import FAMILIES
-from lastiterate.lower_bounds.admitted_maps import admitted
-from lastiterate.lower_bounds.linear_paths import linear_steps, released_weights
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.momentum_quadratics import linear_steps, released_weights
+from lastiterate.lower_bounds.quadratics import admitted
 from lastiterate.run.loss import Gradients, linear_gradients
 from tests.reference.random_runs import random_run
 from tests.slow import slow_if

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 import lastiterate as li
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.lower_bounds.late_curvature import passages
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.profile.lower import MeansLowerProfile, PerturbedLowerProfile
 from lastiterate.run.optimizer import ExponentialAverage
 from tests.reference import kinked_line

@@ -12,8 +12,8 @@ import lastiterate as li
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published import altschuler_talwar as random_walk_lower_bound
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.lower_bounds.random_sums import law_of_sum
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.drawn_sums import law_of_sum
 from lastiterate.profile.lower import (
     BestLowerProfile,
     LowerProfile,

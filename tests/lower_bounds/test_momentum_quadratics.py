@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.lower_bounds.linear_paths import linear_steps, released_weights
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.lower_bounds.momentum_quadratics import improved_curvatures
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.momentum_quadratics import (
+    improved_curvatures,
+    linear_steps,
+    released_weights,
+)
 from lastiterate.run.optimizer import ExponentialAverage
 from tests.reference import kinked_line
 from tests.slow import slow

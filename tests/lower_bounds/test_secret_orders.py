@@ -9,11 +9,11 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 import lastiterate as li
-from lastiterate.lower_bounds import geometric_draws, stationary_quadratics
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.lower_bounds.saturating_gradients import stretches
-from lastiterate.lower_bounds.smoothed_sums import below, threshold_profile
-from lastiterate.lower_bounds.two_statistics import two_statistics_profile
+from lastiterate.lower_bounds import drawn_sums as geometric_draws
+from lastiterate.lower_bounds import quadratics as stationary_quadratics
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.drawn_sums import below, threshold_profile, two_statistics_profile
+from lastiterate.lower_bounds.last_step import stretches
 from lastiterate.run.loss import linear_gradients
 from tests.reference import all_orders, noisy_line
 from tests.slow import slow, slow_if

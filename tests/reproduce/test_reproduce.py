@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate._progress import listen
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.errors import MissingExtra
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.reproduce import accuracy, renyi_figures, runs
 from lastiterate.reproduce import bok_su_altschuler as bsa_figures
 from lastiterate.reproduce import bok_su_altschuler as bsa_tables

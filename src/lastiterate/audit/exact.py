@@ -1,7 +1,7 @@
 """Exact privacy of one-dimensional instances: what a guarantee has to survive.
 
 >>> from lastiterate.audit import exact
->>> from lastiterate.lower_bounds.line_maps import linear
+>>> from lastiterate.lower_bounds.line import linear
 >>> one = exact.Step(linear(1.0), (linear(1.0), linear(1.0, offset=1.0)), noise_std=1.0)
 >>> curve = exact.curve(exact.Pair(0.0, [one]))
 >>> round(curve.epsilon(1e-5).lower, 4), curve.delta(1.0).error < 1e-12
@@ -25,13 +25,10 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import account
 from lastiterate.errors import InvalidType, NoInstanceApplies, NumericalFailure
 from lastiterate.lower_bounds import drifting
-from lastiterate.lower_bounds.admitted_maps import Admitted, admitted
 from lastiterate.lower_bounds.exact_curve import Bracket, ExactCurve
-from lastiterate.lower_bounds.line_grid import last_laws
-from lastiterate.lower_bounds.line_maps import IDENTITY, bent, linear
-from lastiterate.lower_bounds.line_pair import Pair, Step
+from lastiterate.lower_bounds.line import IDENTITY, Pair, Step, bent, last_laws, linear
 from lastiterate.lower_bounds.participation import participation
-from lastiterate.lower_bounds.quadratics import autoregression_lower_profile
+from lastiterate.lower_bounds.quadratics import Admitted, admitted, autoregression_lower_profile
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.run.optimizer import Schedule, require_plain_steps
 from lastiterate.run.training_run import TrainingRun

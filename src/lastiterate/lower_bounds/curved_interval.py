@@ -27,14 +27,8 @@ from scipy.special import ndtr
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
-from lastiterate.lower_bounds.geometric_draws import Draws
-from lastiterate.lower_bounds.random_sums import ThresholdLowerProfile
-from lastiterate.lower_bounds.smoothed_sums import ERROR, below
-from lastiterate.lower_bounds.stationary_quadratics import (
-    hidden_steps,
-    shift_over_deviation,
-    unsteady,
-)
+from lastiterate.lower_bounds.drawn_sums import ERROR, Draws, ThresholdLowerProfile, below
+from lastiterate.lower_bounds.quadratics import hidden_steps, shift_over_deviation, unsteady
 from lastiterate.profile.lower import BestLowerProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import Gradients, gradient_reach, has_bounded_gradients, local_curvatures

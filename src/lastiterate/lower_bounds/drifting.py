@@ -35,9 +35,8 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
-from lastiterate.lower_bounds.admitted_maps import Admitted, with_those_seen_together
-from lastiterate.lower_bounds.line_maps import linear
-from lastiterate.lower_bounds.line_pair import Step
+from lastiterate.lower_bounds.line import Step, linear
+from lastiterate.lower_bounds.quadratics import Admitted, with_those_seen_together
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import linear_gradients, quadratic_curvatures

@@ -15,11 +15,9 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, u
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.errors import NumericalFailure
-from lastiterate.lower_bounds import quadrature
-from lastiterate.lower_bounds.admitted_maps import seen_together, with_those_seen_together
-from lastiterate.lower_bounds.line_grid import Laws, last_laws
-from lastiterate.lower_bounds.line_maps import IDENTITY, linear
-from lastiterate.lower_bounds.line_pair import Pair, Step
+from lastiterate.lower_bounds import line as quadrature
+from lastiterate.lower_bounds.line import IDENTITY, Laws, Pair, Step, last_laws, linear
+from lastiterate.lower_bounds.quadratics import seen_together, with_those_seen_together
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, OneTestLowerProfile
 from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch
 from lastiterate.run.loss import Gradients

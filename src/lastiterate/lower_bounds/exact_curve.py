@@ -11,8 +11,8 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array, down, ulps, up
 from lastiterate._numerics.search import bracket, least_met
-from lastiterate.lower_bounds import quadrature
-from lastiterate.lower_bounds.line_grid import Laws
+from lastiterate.lower_bounds import line as quadrature
+from lastiterate.lower_bounds.line import Laws
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.profile.profile import least_misses
 

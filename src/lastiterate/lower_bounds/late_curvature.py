@@ -14,24 +14,35 @@ every test and added to its false positives.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtr
 
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, Array, down, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
-from lastiterate.lower_bounds.admitted_maps import seen_together
-from lastiterate.lower_bounds.kink_passages import KinkedLosses, Passage
-from lastiterate.lower_bounds.linear_paths import MOMENTUM_OR_AVERAGE
+from lastiterate.lower_bounds.momentum_quadratics import (
+    MOMENTUM_OR_AVERAGE,
+    LinearSteps,
+    linear_steps,
+    variance_along,
+)
+from lastiterate.lower_bounds.quadratics import seen_together
 from lastiterate.profile.lower import BestLowerProfile, MeansLowerProfile, PerturbedLowerProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import Gradients, gradient_reach, has_bounded_gradients, local_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 200_000
+
 _QUICK_STEPS = 5_000  # of those whose later positions need not be the most exposed
+
 _CURVATURES = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)  # of the largest
+
 _LATEST = (1, 2, 4, 8, 16, 32, 64)  # positions, from the end
 
 
@@ -132,3 +143,226 @@ LOWER_BOUNDS = (
         quick=lambda run: run.has_plain_steps or run.steps <= _QUICK_STEPS,
     ),
 )
+
+
+# Ways past a kink: losses that are flat up to a point and curved from there on.
+#
+# `late_curvature` says which instances these are, and why their results are all but Gaussian.
+
+_MOST_CONTRACTED = 5.0  # by all curved steps together; a logarithm
+
+_PUSHES = (0.0, 0.5, 0.9)  # by the penalty at the kink, in units of the bound
+
+_FARTHEST = 1e280
+
+
+@dataclass(frozen=True)
+class KinkedLosses:
+    """The instances of a run in which the example has this position."""
+
+    run: TrainingRun
+    position: int
+
+    @cached_property
+    def steps(self) -> LinearSteps:
+        return linear_steps(self.run)
+
+    @cached_property
+    def share(self) -> Array:
+        """The share of each batch that the example, or its person, has; up to the last of them."""
+        seen = self.run.batches.participations(self.position, self.run.steps)
+        shares = np.zeros(int(seen.max()) + 1)
+        shares[seen] = seen_together(self.run) / self.run.batches.batch_size
+        return shares
+
+    @property
+    def bound(self) -> float:
+        """G: all examples are within the sensitivity of each other."""
+        return gradient_reach(self.run)
+
+    @property
+    def own_gradients(self) -> tuple[float, float]:
+        """The example's gradient in each world."""
+        return -self.bound, self.run.sensitivity - self.bound
+
+    @property
+    def penalty(self) -> float:
+        return self.run.loss.regulariser
+
+    @cached_property
+    def largest_curvature(self) -> float:
+        """The largest curvature of the others' losses, without the penalty: no step overshoots."""
+        span = local_curvatures(self.run)
+        assert span is not None
+        return min(span[1], 1.0 / float(np.max(self.run.step_size))) - self.penalty
+
+    @cached_property
+    def flat_covariances(self) -> Array:
+        """The covariances of the states that steps find as long as none was curved."""
+        slopes = np.full(self.share.size, self.penalty)
+        return self.steps.covariances((0.0, 0.0, 0.0), 0, slopes)
+
+    def _flat_means(self, start: float, pulls: Array) -> Array:
+        slopes = np.full(self.share.size, self.penalty)
+        return self.steps.means((start, 0.0), 0, slopes, pulls)
+
+    @cached_property
+    def flat_means(self) -> Array:
+        """The mean states that steps find from a start at 0, in each world."""
+        others = -self.bound * (1.0 - self.share)
+        return np.stack(
+            [self._flat_means(0.0, others + own * self.share) for own in self.own_gradients]
+        )
+
+    @cached_property
+    def reach(self) -> Array:
+        """How far a start at 1 instead of 0 moves the states that steps find."""
+        return self._flat_means(1.0, np.zeros(self.share.size))
+
+    def most_exposed(self, curvature: float) -> tuple[float, int]:
+        """The largest mu, and the first curved step that has it; backwards from the end."""
+        rows, noises = self.steps.rows(0, self.run.steps), self.steps.noise_std.tolist()
+        apart, shares = (self.flat_means[0] - self.flat_means[1]).tolist(), self.share.tolist()
+        covariances = self.flat_covariances.tolist()
+        f, g = self.steps.released
+        gap, variance, best = 0.0, self.run.release_noise_std**2, (0.0, 1)
+        contracted, last = 0.0, self.share.size - 1
+        for k in range(self.run.steps - 1, 0, -1):
+            a00, a01, a10, a11, b0, b1 = rows[k]
+            weight = f * b0 + g * b1
+            share = shares[k] if k <= last else 0.0
+            gap -= weight * share * self.run.sensitivity
+            variance += (weight * noises[k]) ** 2
+            slope = self.penalty + (curvature * (1.0 - share) if k <= last else 0.0)
+            f, g = f * a00 + g * a10 + weight * slope, f * a01 + g * a11
+            if k <= last:
+                before = f * apart[k][0] + g * apart[k][1]
+                total = variance + variance_along((f, g), covariances[k])
+                if total > 0.0:
+                    best = max(best, (abs(gap + before) / math.sqrt(total), k))
+                contracted += self._effective_step(k) * curvature
+            if contracted > _MOST_CONTRACTED:
+                break
+        return best
+
+    def _effective_step(self, k: int) -> float:
+        every = (self.run.steps,)
+        momentum = float(np.broadcast_to(self.run.momentum, every)[k])
+        return float(np.broadcast_to(self.run.step_size, every)[k]) / (1.0 - momentum)
+
+    def passages(self, curvature: float) -> Iterator[Passage]:
+        """The most exposed way past a kink into this curvature, at several speeds."""
+        mu, first = self.most_exposed(curvature)
+        if mu > 0.0:
+            for start in self._starts(first):
+                path = _Path(self, curvature, first, self.flat_means + start * self.reach)
+                yield Passage(self.position, curvature, start, path.kink, path.end, mu, path.lost())
+
+    def _starts(self, first: int) -> Iterator[float]:
+        """Starts from which the penalty helps to pass the kink, as far as there is one."""
+        if not self.penalty > 0.0:
+            yield 0.0
+        elif abs(float(self.reach[first, 0])) > 1.0 / _FARTHEST:
+            reached, moved = float(self.reach[first, 0]), float(self.flat_means[0, first, 0])
+            starts = ((-push * self.bound / self.penalty - moved) / reached for push in _PUSHES)
+            yield from (start for start in starts if abs(start) < _FARTHEST)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """An instance: the iterate begins at `start`, and the others are curved from `kink` to `end`.
+
+    Both worlds' results are Gaussian and `mu` apart, but for a probability of `lost` in each.
+    """
+
+    position: int
+    curvature: float
+    start: float
+    kink: float
+    end: float
+    mu: float
+    lost: float
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The way of the iterates in both worlds; `flat` are the mean states until the kink."""
+
+    of: KinkedLosses
+    curvature: float
+    first: int
+    flat: Array
+
+    @cached_property
+    def kink(self) -> float:
+        """A point between what the first curved step finds and the step before."""
+        before, after = self.flat[:, self.first - 1, 0], self.flat[:, self.first, 0]
+        return float(before.max() + after.min()) / 2.0
+
+    @cached_property
+    def curved_slopes(self) -> Array:
+        return self.of.penalty + self.curvature * (1.0 - self.of.share[self.first :])
+
+    @cached_property
+    def curved_means(self) -> Array:
+        """The mean states that curved steps find, and those after them."""
+        shares = self.of.share[self.first :]
+        pulls = -(self.of.bound + self.curvature * self.kink) * (1.0 - shares)
+        return self._means(self.flat[:, self.first], self.first, self.curved_slopes, pulls, shares)
+
+    @cached_property
+    def end(self) -> float:
+        """The point at which the others' gradient reaches its bound, or stops rising before."""
+        end = self.kink + 2.0 * self.of.bound / self.curvature
+        if self.of.share.size == self.of.run.steps:
+            return end
+        before, after = self.curved_means[:, -2, 0], self.curved_means[:, -1, 0]
+        return min(end, float(before.max() + after.min()) / 2.0)
+
+    def lost(self) -> float:
+        """The probability of an iterate on the wrong side of a kink, in either world."""
+        of, first, count = self.of, self.first, self.of.share.size - self.first
+        variances = of.flat_covariances[:first, 0]
+        lost = _beyond(self.flat[:, :first, 0], self.kink, variances)
+        covariances = of.steps.covariances(
+            tuple(of.flat_covariances[first]), first, self.curved_slopes
+        )
+        curved, variances = self.curved_means[:, :count, 0], covariances[:count, 0]
+        lost += _beyond(-curved, -self.kink, variances)
+        lost += _beyond(curved, self.end, variances)
+        return min(1.0, lost + self._lost_after(covariances[-1]))
+
+    def _lost_after(self, covariance: Array) -> float:
+        """The probability of an iterate before the end of the curvature in later steps."""
+        of, first = self.of, self.of.share.size
+        count = of.run.steps - first
+        if not count:
+            return 0.0
+        pull = self.curvature * (self.end - self.kink) - of.bound
+        slopes, pulls = np.full(count, of.penalty), np.full(count, pull)
+        states = self.curved_means[:, -1]
+        means = self._means(states, first, slopes, pulls, np.zeros(count))
+        covariances = of.steps.covariances(tuple(covariance), first, slopes)
+        return _beyond(-means[:, :count, 0], -self.end, covariances[:count, 0])
+
+    def _means(
+        self, states: Array, first: int, slopes: Array, pulls: Array, shares: Array
+    ) -> Array:
+        """The mean states in each world; the others have these pulls."""
+        each = zip(states.tolist(), self.of.own_gradients, strict=True)
+        return np.stack(
+            [
+                self.of.steps.means((x, y), first, slopes, pulls + own * shares)
+                for (x, y), own in each
+            ]
+        )
+
+
+def _beyond(means: Array, limit: float, variances: Array) -> float:
+    """The probability that some value exceeds the limit, by a sum; in the world that does more."""
+    rounding = MILLIONS_OF_ROUNDINGS * (np.abs(means) + abs(limit))
+    room = limit - means - rounding
+    with np.errstate(over="ignore"):
+        spread = up(np.sqrt(np.maximum(variances, TINY)), MILLIONS_OF_ROUNDINGS)
+        each = np.where(room > 0.0, ndtr(-room / spread), 1.0)
+    return up(float(each.sum(axis=1).max()), MILLIONS_OF_ROUNDINGS) + TINY

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down
 from lastiterate.errors import InvalidType
-from lastiterate.lower_bounds.random_sums import (
+from lastiterate.lower_bounds.drawn_sums import (
     Moves,
     drawn_profile,
     mixed_means_profile,

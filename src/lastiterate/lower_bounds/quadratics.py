@@ -11,33 +11,46 @@ Every curvature that the run's description admits is a valid instance.  Where th
 another in every step, `drifting` has the same with other slopes c.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from lastiterate._numerics import powers as geometric
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
-from lastiterate.lower_bounds.admitted_maps import seen_together
+from lastiterate.errors import InvalidParameter
+from lastiterate.lower_bounds.drawn_sums import (
+    HiddenSteps,
+    Moves,
+    drawn_each_epoch,
+    drawn_each_step,
+    drawn_once,
+    law_of_sum,
+    threshold_profile,
+)
 from lastiterate.lower_bounds.participation import (
     Participation,
+    left_out,
     participation,
     probability_of_a_step,
 )
-from lastiterate.lower_bounds.random_sums import Moves, law_of_sum
-from lastiterate.lower_bounds.stationary_quadratics import (
-    shift_over_deviation,
-    steady_profile,
-    unsteady,
-)
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
-from lastiterate.run.batch_rules.base import Resampling, rules
-from lastiterate.run.loss import linear_gradients, quadratic_curvatures
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.batch_rules.base import BatchRule, Resampling, rules
+from lastiterate.run.loss import (
+    gradient_reach,
+    linear_gradients,
+    local_curvatures,
+    quadratic_curvatures,
+)
+from lastiterate.run.training_run import Ball, TrainingRun
 
 _CURVATURES = 33
+
 _MOST_STEPS = 200_000
 
 
@@ -224,3 +237,193 @@ LOWER_BOUNDS = (
         gradients=linear_gradients,
     ),
 )
+
+
+# Runs of constant steps whose batches are drawn in secret, on losses of one curvature.
+#
+# The example in question moves a step that sees it by :math:`g\,\eta L/b`, where g is `ours` in one
+# world and `theirs`, 1 less, in the other.  Every step keeps c = 1 - `gap` of the past, so that the
+# last iterate is Gaussian around :math:`g\,(\eta L/b) \sum c^{age}` over the steps that see it, and
+# these stay hidden.
+
+_OTHER_GAPS = 3
+
+
+def unsteady(run: TrainingRun) -> str | None:
+    """Why a run is not one of these; None if it is."""
+    rule = run.batches
+    if rule.resampling is Resampling.NEVER:
+        return "a fixed order"
+    if rule.resampling is Resampling.EACH_FEW_EPOCHS:
+        return "steps of several epochs that are drawn together"
+    if not run.is_constant:
+        return "a schedule"
+    if not run.loss.convex:
+        return "convex=False"
+    if rule.resampling is Resampling.ONCE and rule.period != rule.batches_per_epoch:
+        return "positions that return at different times"
+    return None
+
+
+def hidden_steps(run: TrainingRun, gap: float) -> HiddenSteps:
+    """The steps that see an example, with the weight that each has in the end."""
+    return _BY_CHANCE[run.batches.resampling](run.batches, gap, run.steps)
+
+
+def shift_over_deviation(run: TrainingRun, gap: float) -> float:
+    """(eta L/b) over the standard deviation of the last iterate, rounded down."""
+    step, noise = float(run.step_size), float(run.noise_std)  # type: ignore[arg-type]  # no schedule
+    log_c = geometric.log_of(gap)
+    squares = up(geometric.sum_of_powers(2.0 * log_c, run.steps), MILLIONS_OF_ROUNDINGS)
+    deviation = math.hypot(step * noise * math.sqrt(squares), run.release_noise_std)
+    return down(step * run.sensitivity / run.batches.batch_size / deviation, MILLIONS_OF_ROUNDINGS)
+
+
+def steady_profile(run: TrainingRun, curvatures: tuple[float, float]) -> BestLowerProfile:
+    """The most exposed curvature between these: the least, or one that erases earlier steps."""
+    step = float(run.step_size)  # type: ignore[arg-type]  # no schedule
+    least, most = (min(step * one, 1.0) for one in curvatures)
+    gaps = {least, *(max(most * 10.0**-k, least) for k in range(_OTHER_GAPS))}
+    profiles = []
+    for gap in sorted(gaps) if most > least else [least]:
+        whole, unit = hidden_steps(run, gap).whole, shift_over_deviation(run, gap)
+        for gradients in linear_gradients(run):
+            ours, theirs = gradients.moves(exact_size=run.batches.exact_size)
+            profiles.append(threshold_profile(whole, unit * ours, unit * theirs))
+    return BestLowerProfile(tuple(profiles))
+
+
+def _each(rule: BatchRule) -> float:
+    """The probability of each position."""
+    return (1.0 - left_out(rule)) / rule.batches_per_epoch
+
+
+def _once(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
+    return drawn_once(gap, steps, rule.batches_per_epoch, _each(rule))
+
+
+def _each_epoch(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
+    return drawn_each_epoch(gap, steps, rule.batches_per_epoch, _each(rule))
+
+
+def _each_step(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
+    return drawn_each_step(gap, steps, probability_of_a_step(rule))
+
+
+_BY_CHANCE: dict[Resampling, Callable[[BatchRule, float, int], HiddenSteps]] = {
+    Resampling.ONCE: _once,
+    Resampling.EACH_EPOCH: _each_epoch,
+    Resampling.EACH_STEP: _each_step,
+}
+
+
+# Which gradient steps on the line a run's description admits.
+#
+# All examples share a loss; the one in question has another gradient, by the sensitivity L, in the
+# other world.  Where gradients are bounded (by a clip or a Lipschitz constant, or since an example
+# may be left out) that one's loss is linear, and only the others of its batch, (b - 1)/b of the
+# step, may be curved, as far as their gradients allow.
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """The maps and shifts that a run's description admits; arrays have an entry for each step.
+
+    `gentlest` and `steepest` are the least and largest slope of a step without the example, and
+    `plain` is the slope by the regulariser alone.  `share` is the part of a batch that keeps its
+    curvature when the example joins.  `bound` is the largest gradient norm, and `drift` the largest
+    gradient that all other examples may share.  `has_instances` says whether any instance exists;
+    the example's loss is linear where gradients are bounded.
+    """
+
+    step_sizes: Array
+    noise_stds: Array
+    shifts: Array
+    gentlest: Array
+    steepest: Array
+    plain: Array
+    share: float
+    bound: float
+    drift: float
+    may_be_left_out: bool
+    domain: tuple[float, float] | None
+    sensitivity: float
+    has_instances: bool
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing bounds the iterates' way or the gradients, so that slopes may drift."""
+        return self.domain is None and math.isinf(self.bound)
+
+    @property
+    def has_one_curvature(self) -> bool:
+        """Whether all losses are equally curved, and everywhere."""
+        return np.array_equal(self.gentlest, self.steepest)
+
+    def moves_alone(self) -> tuple[float, float]:
+        """How the example moves a step in each world, in shifts; the others are all alike."""
+        if self.drift > 0.0 or self.may_be_left_out or math.isinf(self.bound):
+            return 0.0, 1.0
+        return -self.bound / self.sensitivity, 1.0 - self.bound / self.sensitivity
+
+    def own_move(self, k: int, push: float) -> float:
+        """How far the example, in the first world, moves step k beyond the others of its batch.
+
+        The others are pushed by `push`; in the second world it moves by the shift more.
+        """
+        if math.isinf(self.bound):
+            return 0.0
+        most = self.bound * float(self.shifts[k]) / self.sensitivity
+        like_others = push * (1.0 - self.share)
+        if self.may_be_left_out:
+            return -like_others
+        return min(max(like_others, -most), most - float(self.shifts[k])) - like_others
+
+
+def seen_together(run: TrainingRun) -> int:
+    """How many of a person's examples a batch that has one may have, in every step that does.
+
+    All of them in a fixed order, if a batch has room.  Where chance decides one is enough to be
+    a valid instance.
+    """
+    if run.batches.resampling is not Resampling.NEVER:
+        return 1
+    return min(run.examples_per_person, run.batches.batch_size)
+
+
+def with_those_seen_together(run: TrainingRun) -> TrainingRun:
+    """The run with no more examples a person than a batch can have of them."""
+    return run.replace(examples_per_person=seen_together(run))
+
+
+def admitted(run: TrainingRun) -> Admitted:
+    """The steps that obey the description, or as many of them as are known."""
+    if not run.has_plain_steps:
+        raise InvalidParameter(
+            "run", run, must_be="one of plain steps whose last iterate is published"
+        )
+    etas = np.broadcast_to(np.asarray(run.step_size, dtype=float), (run.steps,))
+    together = seen_together(run)
+    size, penalty = run.batches.batch_size, run.loss.regulariser
+    limit = gradient_reach(run)
+    bounded = math.isfinite(limit)
+    span = local_curvatures(run)
+    linear = span is not None and span[0] <= penalty
+    sized = run.batches.exact_size  # how curved a batch of unknown size is, is unknown too
+    low, high = span if span is not None and sized else (penalty, penalty)
+    half = run.domain.diameter / 2.0 if isinstance(run.domain, Ball) else math.inf
+    return Admitted(
+        step_sizes=etas,
+        noise_stds=etas * np.asarray(run.noise_std, dtype=float),
+        shifts=etas * (together * run.sensitivity) / size,
+        gentlest=1.0 - etas * high,
+        steepest=1.0 - etas * low,
+        plain=1.0 - etas * penalty,
+        share=(size - together) / size if bounded else 1.0,
+        bound=limit,
+        drift=limit if sized else 0.0,
+        may_be_left_out=run.adjacency == "zero-out",
+        domain=None if math.isinf(half) else (-half, half),
+        sensitivity=run.sensitivity,
+        has_instances=linear if bounded or not sized else span is not None,
+    )

@@ -15,7 +15,7 @@ import numpy as np
 
 from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.errors import NumericalFailure
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.reproduce.papers import ITEMS, PAPERS
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published.sampled_gaussian import sampled_gaussian
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import FigureItem

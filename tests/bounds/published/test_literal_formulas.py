@@ -13,7 +13,7 @@ from lastiterate.bounds.published import chourasia_ye_shokri as diffusion_bounds
 from lastiterate.bounds.published import chourasia_ye_shokri as risk_plans
 from lastiterate.bounds.published.sampled_gaussian import largest_order, quadratic_bound
 from lastiterate.bounds.published.ye_shokri import normalisation
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.reproduce import runs as conventions
 from tests.reference import bok_su_altschuler as bsa
 from tests.reference import papers

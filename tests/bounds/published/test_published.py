@@ -19,7 +19,7 @@ from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
 from lastiterate.bounds.published.sampled_gaussian import (
     sampled_gaussian,
 )
-from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.profile.renyi import averaged_at_orders
 from lastiterate.reproduce import runs as conventions
 from tests.bounds.test_catalogue import runs

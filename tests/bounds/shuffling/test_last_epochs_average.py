@@ -11,7 +11,7 @@ from lastiterate.audit import exact
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.fixed_order import nonconvex as last_epochs
 from lastiterate.bounds.fixed_order.nonconvex import LastEpochs
-from lastiterate.lower_bounds.line_maps import PiecewiseLinear
+from lastiterate.lower_bounds.line import PiecewiseLinear
 from lastiterate.lower_bounds.participation import participation
 from lastiterate.profile.gaussian import GaussianMixtureProfile
 from tests.reference.grid import exact_pair

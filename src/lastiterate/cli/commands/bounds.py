@@ -52,7 +52,7 @@ def bounds(
     Example: lastiterate bounds random-order/shuffled
     """
     from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
-    from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+    from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 
     if id_ is not None and explain is not None:
         raise InvalidParameter("explain", explain, must_be="left out where an ID is given")
@@ -90,7 +90,7 @@ def _listed(title: str, statements: "Iterable[Explainable]") -> str:
 def _statements() -> "dict[str, Explainable]":
     """Bounds with their stages, lower bounds and estimates, by id."""
     from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
-    from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+    from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 
     return {**RECORDS, **LOWER_BOUNDS, **APPROXIMATIONS}
 
