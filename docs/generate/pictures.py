@@ -8,8 +8,7 @@ import lastiterate as li
 from lastiterate import plot
 from lastiterate._numerics.rounding import Array
 from lastiterate.bounds.bound import BLUE, GREEN, GREY, VERMILLION
-from lastiterate.plot.save import as_svg
-from lastiterate.plot.style import figure, style
+from lastiterate.plot.style import as_svg, figure, style
 from lastiterate.train.grid import BITS
 from lastiterate.train.noise import Randomness, SeededBits
 

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lastiterate.accounting import PrivacyReport as PrivacyReport
     from lastiterate.accounting import account as account
     from lastiterate.bounds.catalogue import CATALOGUE as CATALOGUE
     from lastiterate.calibration import calibrate as calibrate
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from lastiterate.langevin_sampling import langevin as langevin
     from lastiterate.ledger.ledger import Ledger as Ledger
     from lastiterate.planning import plan as plan
-    from lastiterate.privacy_report import PrivacyReport as PrivacyReport
     from lastiterate.profile.compose import compose as compose
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
     from lastiterate.profile.pld import from_pld as from_pld

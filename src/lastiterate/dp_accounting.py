@@ -20,9 +20,8 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import at_most
-from lastiterate.accounting import account
+from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile import pld as dp_accounting
 from lastiterate.profile.curve import atoms
 from lastiterate.profile.losses import LossCells

@@ -19,10 +19,9 @@ from numpy.typing import ArrayLike
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array, at_least
 from lastiterate._progress import track
-from lastiterate.accounting import account
+from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds import quantities
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile

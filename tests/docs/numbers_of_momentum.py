@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds import momentum as momentum_positions
-from lastiterate.report.advice import advice
+from lastiterate.report.sentences import advice
 from lastiterate.shifts.momentum.certificate import common_norm
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference import momentum as reference

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import lastiterate as li
+from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.fields import CLUSTER
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.verify import verified_certificate
@@ -19,7 +20,6 @@ from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.train.data import bounded
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import SECURE

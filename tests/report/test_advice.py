@@ -7,7 +7,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.cli import main
-from lastiterate.report.advice import advice
+from lastiterate.report.sentences import advice
 from tests.slow import slow
 
 DELTA = 1e-5
@@ -55,7 +55,7 @@ class TestReleaseNoise:
     def test_is_named_alone_where_its_epsilon_takes_long(self, monkeypatch):
         """A printed report must not take twice as long as its epsilon."""
         run = RUN.replace(batches=li.ShuffledOnce(275_373, 1_457), steps=3_780)
-        monkeypatch.setattr("lastiterate.report.advice.account", None)
+        monkeypatch.setattr("lastiterate.report.sentences.account", None)
         report = li.account(run)
         monkeypatch.setattr(type(report), "epsilon", None)
         *_, sentence = advice(report, DELTA)

@@ -12,7 +12,7 @@ from lastiterate.bounds.bound import Estimate
 from lastiterate.bounds.published.steinke_et_al import PAPER
 from lastiterate.cli import main
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.report.three_numbers import NO_GUARANTEE, three_numbers
+from lastiterate.opacus.canaries import NO_GUARANTEE, three_numbers
 
 LINEAR = f"{PAPER}/linear-estimate"
 DELTA = 1e-5

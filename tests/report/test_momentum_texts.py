@@ -9,7 +9,7 @@ from lastiterate.audit import exact
 from lastiterate.cli import main
 from lastiterate.explore.page_runs import page_words
 from lastiterate.langevin_sampling import stationary_profile
-from lastiterate.report.run_text import protection_sentence, run_sentence
+from lastiterate.report.sentences import protection_sentence, run_sentence
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.unlearn.unlearning import deletion_capacity
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate.report.plain_text import as_text, in_columns, ruled, wrapped
+from lastiterate.report.text import as_text, in_columns, ruled, wrapped
 
 CELLS = st.text(st.sampled_from("ab-/ "), max_size=40)
 HEAD = ("bound", "epsilon", "mu")

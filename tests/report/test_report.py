@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate._display import down, times, up
+from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
 from lastiterate.other_releases import Release
-from lastiterate.privacy_report import PrivacyReport
-from lastiterate.report.assumptions import assumptions
-from lastiterate.report.plain_text import as_text
-from lastiterate.report.run_text import charges, release_rule
-from lastiterate.report.summary import as_record, summary
+from lastiterate.report.sentences import charges, release_rule
+from lastiterate.report.summary import as_record, assumptions, summary
+from lastiterate.report.text import as_text
 from lastiterate.run.batch_rules.base import RULES as BATCH_RULES
 from tests.readme_run import accounted
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from lastiterate._numerics.rounding import Array
+from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.empirical import Seeds
 from lastiterate.certificate.verify import verified_certificate
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import Examples, bounded

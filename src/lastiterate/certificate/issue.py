@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lastiterate
+from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import fields as statements
 from lastiterate.certificate.fields import NAME, arithmetic_record
 from lastiterate.features.known_maps import FEATURE_MAPS
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import arithmetic, problem_of
 from lastiterate.train.noise import REPRODUCIBLE

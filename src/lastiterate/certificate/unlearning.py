@@ -17,13 +17,13 @@ from typing import Any
 import lastiterate
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
+from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate import fields as statements
 from lastiterate.certificate.fields import NAME, arithmetic_record
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import FEATURE_MAPS
 from lastiterate.other_releases import KINDS, MEAN, OUTLIERS, UNDECLARED, Release
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile

@@ -19,7 +19,7 @@ import lastiterate
 from lastiterate import _check
 from lastiterate._files import with_an_end
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
-from lastiterate.accounting import account
+from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate import fields as statements
 from lastiterate.certificate.fields import NAME, stated_problem, wrong_arithmetic, wrong_statements
 from lastiterate.certificate.signature import wrong_signature
@@ -44,10 +44,9 @@ from lastiterate.errors import (
 )
 from lastiterate.other_releases import ACCURACY, ERRORS, Release, without_published
 from lastiterate.other_releases import from_record as from_release
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
-from lastiterate.report.run_text import fitted_steps_text
+from lastiterate.report.sentences import fitted_steps_text
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import arithmetic

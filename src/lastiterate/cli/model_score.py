@@ -14,9 +14,9 @@ from scipy.stats import rankdata
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array
+from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.train.arithmetic import with_score
 from lastiterate.train.default_releases import gaussian_parameter

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from lastiterate._display import up
+from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate.issue import with_other_release
 from lastiterate.cli.model_score import (
@@ -27,9 +28,8 @@ from lastiterate.features.transformers import transformer_of
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.other_releases import published_record
-from lastiterate.privacy_report import PrivacyReport
-from lastiterate.report.plain_text import in_columns, wrapped
-from lastiterate.report.run_text import certainty_text, protected_change, release_rule
+from lastiterate.report.sentences import certainty_text, protected_change, release_rule
+from lastiterate.report.text import in_columns, wrapped
 from lastiterate.saved_model.save_model import ESTIMATORS
 from lastiterate.tables.encoder import EncodedTable, LabelTarget, Target
 

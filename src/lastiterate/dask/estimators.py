@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array
 from lastiterate._progress import listen, throughout
+from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.fields import CLUSTER
 from lastiterate.dask.cluster import (
     ClusterFailure,
@@ -42,7 +43,6 @@ from lastiterate.linear_model import classifiers, regressors
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult
 from lastiterate.linear_model.inputs import refuse_raw_frame
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.run.batch_rules.base import RULES
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.defaults import steps_asked_for

@@ -14,7 +14,7 @@ from lastiterate import _check
 from lastiterate._display import down, mu, short, times, up
 from lastiterate._numerics.rounding import Array
 from lastiterate._progress import track
-from lastiterate.accounting import account
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, RECORDS, given_order
 from lastiterate.bounds.fixed_order.convex import ShiftSchedule
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
@@ -36,12 +36,10 @@ from lastiterate.explore.page_runs import (
     page_words,
     run_from_page,
 )
-from lastiterate.plot.epsilon_curves import stopped
-from lastiterate.plot.shift_schedule_plot import drawable
-from lastiterate.privacy_report import PrivacyReport
+from lastiterate.plot.curves import stopped
+from lastiterate.plot.shift_schedule import drawable
 from lastiterate.profile.profile import PrivacyProfile, least_misses
-from lastiterate.report.assumptions import training_alone_text
-from lastiterate.report.run_text import (
+from lastiterate.report.sentences import (
     certainty_text,
     fitted_steps_text,
     lower_bound_text,
@@ -49,8 +47,7 @@ from lastiterate.report.run_text import (
     run_sentence,
     why_least,
 )
-from lastiterate.report.summary import ranked, summary, with_inf_as_text
-from lastiterate.report_forms import USUAL_DELTA
+from lastiterate.report.summary import ranked, summary, training_alone_text, with_inf_as_text
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.run.training_run import TrainingRun, if_one_example_is

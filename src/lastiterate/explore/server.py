@@ -25,11 +25,11 @@ from starlette.routing import Route
 
 import lastiterate
 from lastiterate import _check
+from lastiterate.accounting import USUAL_DELTA
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.explore.answers import QUESTIONS
 from lastiterate.explore.page_runs import MODELS
 from lastiterate.explore.worker_pool import NotComputed, WorkerPool
-from lastiterate.report_forms import USUAL_DELTA
 from lastiterate.run.batch_rules.base import RULES, Resampling
 from lastiterate.run.description import NAMES
 from lastiterate.run.serialise import parsed

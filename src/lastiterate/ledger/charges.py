@@ -29,7 +29,7 @@ from typing import Any
 from lastiterate import _check
 from lastiterate import dp_accounting as events
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
-from lastiterate.accounting import account
+from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.fields import NAME as ARITHMETIC
 from lastiterate.certificate.fields import is_charged, training_digest
 from lastiterate.certificate.unlearning import UNLEARNING
@@ -39,7 +39,6 @@ from lastiterate.ledger.costs import Cost, cost_of
 from lastiterate.other_releases import KINDS as STATISTICS
 from lastiterate.other_releases import Release, without_published
 from lastiterate.other_releases import from_record as from_release
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group, for_pair
 from lastiterate.profile.pld import event_distribution, from_pld

@@ -17,6 +17,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS
 from lastiterate._numerics.rounding import down as less
 from lastiterate._numerics.rounding import up as more
 from lastiterate._numerics.search import least_true
+from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import BudgetExceeded, InvalidLedger, InvalidParameter, warn
 from lastiterate.ledger import charges
 from lastiterate.ledger import charges as release_charges
@@ -33,7 +34,6 @@ from lastiterate.ledger.entries import (
 )
 from lastiterate.ledger.journal import Entry, Head, Journal, Witness, head
 from lastiterate.other_releases import Release
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.compose import compose_with_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile

@@ -14,6 +14,7 @@ from sklearn.model_selection import ParameterGrid
 
 from lastiterate import _check
 from lastiterate._numerics.search import least_true
+from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import features_record
 from lastiterate.certificate.verify import candidate_record, selected
 from lastiterate.errors import InvalidParameter, InvalidType, NumericalFailure, warn
@@ -21,7 +22,6 @@ from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult
 from lastiterate.linear_model.private_score import score_total
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
 from lastiterate.train.noise import SECURE, Randomness

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate._html import card
 from lastiterate._numerics.rounding import Array
+from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.ledger import kept, one_ledger, reserve_training
 from lastiterate.linear_model.confidence import (
@@ -40,7 +41,6 @@ from lastiterate.linear_model.sklearn_parameters import (
     refuse_unknown_arguments,
 )
 from lastiterate.linear_model.unlearn_rows import UnlearningMixin
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.train.centring import REACH, Centre
 from lastiterate.train.data import bounded
 from lastiterate.train.data_digest import secret_key

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.rounding import Array
-from lastiterate.accounting import account
+from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.fields import NO_LABELS, caveats
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.linear_model.preprocessing import Preprocessing
 from lastiterate.linear_model.published_statistics import PublishedStatistics
 from lastiterate.other_releases import MEAN, Release
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import arithmetic, problem_of
 from lastiterate.train.data import PROVED, Examples

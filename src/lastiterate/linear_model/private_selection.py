@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.verify import (
     PRIVATE_SCORE,
     PUBLIC_SCORE,
@@ -28,7 +29,6 @@ from lastiterate.linear_model.candidates import Trial, best_of, calibrated_candi
 from lastiterate.linear_model.fit_inputs import certificate_of
 from lastiterate.linear_model.sklearn_parameters import refuse_unknown_arguments
 from lastiterate.other_releases import published_record
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.selection import Tries
 from lastiterate.train.noise import randomness
 from lastiterate.train.traceback_scrubbing import clear_locals

@@ -14,7 +14,7 @@ from opacus.accountants.accountant import IAccountant
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
-from lastiterate.accounting import account
+from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.conditions import NO_ACTIVE_CLIP
 from lastiterate.bounds.momentum import MOMENTUM
@@ -47,7 +47,6 @@ from lastiterate.opacus.watched_steps import (
     group_settings,
     optimizer_deviations,
 )
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.batch_rules.drawn import PoissonSampled
 from lastiterate.run.batch_rules.ordered import Cyclic, ShuffledEachEpoch

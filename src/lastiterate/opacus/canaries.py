@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,10 +12,11 @@ from typing import Any, ClassVar
 import torch
 
 from lastiterate import _check
+from lastiterate._display import down, up
+from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.empirical import Verdict, audit, one_at_a_time
+from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.privacy_report import PrivacyReport
-from lastiterate.report.three_numbers import three_numbers
 
 # Canaries: examples made to leave a trace in a network, inserted into a training by Opacus.
 #
@@ -355,3 +357,34 @@ def audit_training(
 
     verdict = audit(one_at_a_time(trained), report, runs=runs, confidence=confidence, seed=seed)
     return TrainingAudit(verdict, report, delta)
+
+
+# A table of what leaks at least, what is estimated, and what is guaranteed.
+
+NO_GUARANTEE = "an estimate, NOT a guarantee: more may leak"
+
+_LINEAR = "published/steinke-et-al/linear-estimate"
+
+
+def three_numbers(
+    report: PrivacyReport, *, delta: float, audited: Mapping[str, float] | None = None
+) -> str:
+    """The table: lower bounds, estimates and the guarantee, each labelled.
+
+    `audited` are lower bounds on epsilon of the training itself, by how they were found.
+    """
+    rows = [(down(value), f"at least: {name}") for name, value in (audited or {}).items()]
+    for id_, profile in report.lower_bounds.items():
+        said = f"at least, for some training of this description: {id_}"
+        rows.append((down(profile.epsilon(delta)), said))
+    for id_, one in report.estimates.items():
+        value = one.epsilon_estimate(delta)
+        about = f"about {value:.4f}" if math.isfinite(value) else "inf"
+        rows.append((about, f"{NO_GUARANTEE}: {id_}"))
+    if not report.estimates:
+        reasons = "; ".join(map(str, APPROXIMATIONS[_LINEAR].unmet(report.run)))
+        rows.append(("-", f"no estimate: {_LINEAR} {reasons or 'is of a run alone'}"))
+    rows.append((up(report.epsilon(delta)), f"at most, the guarantee: {report.bound}"))
+    wide = max(len(value) for value, _ in rows)
+    lines = [f"  {value:>{wide}}  {name}" for value, name in rows]
+    return "\n".join([f"epsilon at delta = {delta:g}", *lines])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO, StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from lastiterate import _check
+from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
 from lastiterate._numerics.rounding import up
 from lastiterate.bounds.bound import (
     BLUE,
@@ -22,11 +26,12 @@ from lastiterate.bounds.bound import (
     LineStyle,
 )
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.errors import MissingExtra
+from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 __all__ = [
     "BLUE",
@@ -51,11 +56,15 @@ __all__ = [
 ]
 
 INK = "#1f2328"
+
 FAINT = "#c9cdd3"
+
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 
 _DPI = 100  # at which pictures are laid out; files may have any
+
 _LONG = 30  # characters
+
 _RC: Any = {
     "figure.dpi": _DPI,
     "figure.facecolor": "none",
@@ -168,7 +177,7 @@ def _in_lines(name: str) -> str:
     return f"{family}/\n{condition}"
 
 
-def mark(axes: Axes, x: float, text: str) -> None:
+def named_mark(axes: Axes, x: float, text: str) -> None:
     """A dotted line at x, named above the frame, the name kept inside of it."""
     low, high = axes.get_xlim()
     log = axes.get_xscale() == "log"
@@ -188,7 +197,9 @@ def mark(axes: Axes, x: float, text: str) -> None:
 
 
 _WORTH_LOGS = 15.0  # a smaller range is shown linearly
+
 _MOST_TICKS = 8
+
 _WITHIN_A_DECADE = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
 
 
@@ -253,3 +264,154 @@ def scale(
         top = float(data.max()) if data.size and data.max() > 0.0 else 1.0
         limit(0.0, 1.06 * top)
     return False
+
+
+# Curves over one axis, each named.
+
+Mark = tuple[float, str]
+
+
+def lines(
+    x: Sequence[float],
+    curves: Mapping[str, Sequence[float]],
+    *,
+    across: str,
+    up: str,
+    line_styles: Mapping[str, LineStyle] | None = None,
+    mark: Mark | None = None,
+    undotted: Collection[str] = (),
+) -> Figure:
+    """Every curve over the same `x`; logarithmic where values span much.
+
+    What is not finite is left out, and said so where a curve ends with it.
+
+    Parameters
+    ----------
+    x : sequence of float
+        Increasing.
+    curves : {name: values at x}
+        nan where there is none.
+    across, up : str
+        What the axes show.
+    line_styles : {name: LineStyle}, optional
+        How each is drawn.
+    mark : (float, str), optional
+        A point on the axis and its name; curves have a dot there, but for the `undotted`.
+    """
+    points = _check.numbers("x", x, at_least=-1e300).tolist()
+    _check_curves(curves, len(points))
+    with style():
+        canvas = figure()
+        axes = canvas.add_subplot()
+        scale(axes, "x", points, whole=all(point.is_integer() for point in points))
+        scale(axes, "y", [value for curve in curves.values() for value in curve])
+        axes.set_xlabel(across, loc="right")
+        heading(axes, up, marks=mark is not None)
+        drawn = plain_line_styles(list(curves)) if line_styles is None else line_styles
+        for name, values in curves.items():
+            line_style = drawn[name]
+            shown = [value if math.isfinite(value) else math.nan for value in values]
+            alone = "o" if len(points) == 1 else ""
+            axes.plot(
+                points,
+                shown,
+                color=line_style.colour,
+                linestyle=line_style.dash,
+                marker=alone,
+                label=_label(name, points, values),
+            )
+            if mark is not None and mark[0] in points and name not in undotted:
+                here = shown[points.index(mark[0])]
+                axes.plot([mark[0]], [here], "o", ms=4.5, color=line_style.colour, clip_on=False)
+        if mark is not None:
+            named_mark(axes, *mark)
+        axes.grid(axis="y", color=FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        legends(canvas)
+    return canvas
+
+
+def _check_curves(curves: object, length: int) -> None:
+    if not isinstance(curves, Mapping) or not curves:
+        raise InvalidType("curves", curves, must_be="a dict of name and values")
+    for name, values in curves.items():
+        if len(values) != length:
+            raise InvalidParameter(f"curves[{name!r}]", values, must_be=f"of length {length}")
+
+
+def _label(name: str, points: Sequence[float], values: Sequence[float]) -> str | None:
+    """The name of a curve; where its last value is before the others', with its x."""
+    known = [k for k, value in enumerate(values) if not math.isnan(value)]
+    if not known:
+        return None
+    if math.isinf(values[known[-1]]):
+        return f"{name}\n(not finite)"
+    ends_early = known[-1] < len(values) - 1
+    return f"{name}\n(up to {points[known[-1]]:,g})" if ends_early else name
+
+
+# A figure as files: the same bytes for the same figure.
+
+# No dates and no versions, so that the same picture is the same file.
+_METADATA: dict[str, dict[str, Any]] = {
+    ".svg": {"Date": None, "Creator": "lastiterate"},
+    ".png": {"Software": "lastiterate"},
+    ".pdf": {"CreationDate": None, "Creator": "lastiterate", "Producer": None},
+}
+
+# What comes after the end of a picture is not read.
+_COMMENTS = {".svg": ("<!-- ", " -->"), ".png": ("", ""), ".pdf": ("%", "")}
+
+_PIXELS_PER_INCH = 200
+
+
+def save(figure: Figure, out: str | Path) -> list[Path]:
+    """Write `out`.svg and `out`.png; or, if it ends in .svg, .png or .pdf, that file alone.
+
+    The background of .png files is white, that of the others is left to the page.  A file that is
+    there is replaced if it is a picture as `save` wrote it, and refused if it is anything else.
+    """
+    paths = check(out)
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    with style():
+        for one in paths:
+            ground = "white" if one.suffix == ".png" else "none"
+            write_picture(figure, one, dpi=_PIXELS_PER_INCH, facecolor=ground)
+    return paths
+
+
+def write_picture(figure: Figure, path: Path, **settings: Any) -> None:
+    """Write one file, by which we know later that it is ours; `settings` are of matplotlib."""
+    refuse_replacing("out", path, is_sealed)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], metadata=_METADATA[path.suffix], **settings)
+    content = sealed(drawn.getvalue(), comment=_COMMENTS[path.suffix])
+    write_whole("out", path, content, is_sealed)
+
+
+def check(out: str | Path) -> list[Path]:
+    """The files that `save` would write, none of which is another's."""
+    path = Path(out)
+    paths = [path]
+    if path.suffix not in _METADATA:
+        if path.suffix or path.name in ("", ".."):
+            must_be = (
+                "a name without ending, for SVG and PNG, or one that ends in .svg, .png or .pdf"
+            )
+            raise InvalidParameter("out", str(out), must_be=must_be)
+        paths = [path.with_suffix(kind) for kind in (".svg", ".png")]
+    for one in paths:
+        refuse_replacing("out", one, is_sealed)
+    return paths
+
+
+def as_svg(figure: Figure) -> str:
+    """The picture as an SVG element, to be put into a page."""
+    out = StringIO()
+    with style():
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    start, end = text.find("<metadata>"), text.find("</metadata>")
+    if end >= 0:
+        text = text[:start] + text[end + len("</metadata>") :]
+    return text[text.index("<svg") :]

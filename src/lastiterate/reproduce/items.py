@@ -83,7 +83,7 @@ class FigureItem:
 
     def save(self, folder: Path) -> list[Path]:
         """The paths of the figure as PNG and as SVG."""
-        from lastiterate.plot.save import write_picture
+        from lastiterate.plot.style import write_picture
 
         canvas = self.canvas()
         paths = [folder / f"{self.id}.{kind}" for kind in ("png", "svg")]

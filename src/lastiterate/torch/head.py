@@ -16,12 +16,12 @@ from torch.utils.data import DataLoader
 
 from lastiterate import _check
 from lastiterate._files import with_an_end
+from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.certificate.verify import READ_ERRORS, read
 from lastiterate.certificate.verify import verify as verify_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.features.known_maps import FEATURE_MAPS, map_of
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.saved_model.file_writing import CERTIFICATE, refuse_replacing_in, write_together
 from lastiterate.saved_model.weight_files import HEAD, SavedHead
 from lastiterate.torch.features import IN_MEMORY, extract_features

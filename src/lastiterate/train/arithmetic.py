@@ -31,9 +31,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
+from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.rounded import Rounding
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.optimizer import require_plain_steps

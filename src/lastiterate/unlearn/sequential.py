@@ -24,11 +24,10 @@ from typing import Any
 import numpy as np
 
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, at_least, up
-from lastiterate.accounting import account
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.other_releases import Release, joint_mu
-from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.curve import ChordProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.pld import (
@@ -38,7 +37,6 @@ from lastiterate.profile.pld import (
     to_pld,
 )
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.report_forms import USUAL_DELTA
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 

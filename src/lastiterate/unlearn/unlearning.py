@@ -16,20 +16,17 @@ from lastiterate._html import card
 from lastiterate._numerics.powers import inverse_power, log_of, sum_of_inverse_powers
 from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, at_most, down
 from lastiterate._numerics.search import last_count_true
-from lastiterate.accounting import account
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account, person_mu
 from lastiterate.bounds import quantities
 from lastiterate.bounds.catalogue import CATALOGUE, given_order
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies, UnreachableTarget
 from lastiterate.other_releases import Release
-from lastiterate.plot.named_lines import lines
-from lastiterate.privacy_report import PrivacyReport
+from lastiterate.plot.style import lines
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.compose import compose_with_mixture
 from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile
-from lastiterate.report_bounds import person_mu
-from lastiterate.report_forms import USUAL_DELTA
 from lastiterate.run.batch_rules.base import BatchRule, Resampling
 from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.batch_rules.ordered import FixedOrder

@@ -95,11 +95,11 @@ def account_command(
 
         print(in_json(report, delta=delta, at_epsilon=epsilon))
         return
-    from lastiterate.report.plain_text import WIDEST, as_text
+    from lastiterate.report.text import WIDEST, as_text
 
     print(as_text(report, delta=delta, at_epsilon=epsilon, width=line_width(WIDEST)))
     if estimate:
-        from lastiterate.report.three_numbers import three_numbers
+        from lastiterate.opacus.canaries import three_numbers
 
         print(f"\n{three_numbers(report, delta=delta)}")
     if html is not None:
@@ -166,7 +166,7 @@ def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = Fal
 
 def _table(rows: dict[int, dict[str, float]]) -> list[str]:
     """Lines of a table: a row for each number of steps, a column for each bound."""
-    from lastiterate.report.plain_text import WIDEST, ruled
+    from lastiterate.report.text import WIDEST, ruled
 
     ids = list(dict.fromkeys(id_ for row in rows.values() for id_ in row))
     head = ["steps", *(id_.replace("/", "/\n", 1) for id_ in ids)]

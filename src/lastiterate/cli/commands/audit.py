@@ -56,10 +56,10 @@ def audit(
 
     Example: lastiterate audit --model model/model.json --runs 2000 --record audit.jsonl
     """
+    from lastiterate.accounting import PrivacyReport
     from lastiterate.audit import empirical
     from lastiterate.audit.certified_trainers import OwnUnlearner, trainer_of_certificate
     from lastiterate.audit.empirical import looks
-    from lastiterate.privacy_report import PrivacyReport
     from lastiterate.profile.rounded import gdp_but_for_failure
 
     path = _certificate_file(model, certificate)

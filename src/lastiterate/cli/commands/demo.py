@@ -27,7 +27,7 @@ from lastiterate.tables.encoder import encode_file
 from lastiterate.tables.files import open_table
 
 if TYPE_CHECKING:
-    from lastiterate.privacy_report import PrivacyReport
+    from lastiterate.accounting import PrivacyReport
     from lastiterate.run.training_run import TrainingRun
 
 EPOCHS = (10, 30, 100, 300)
@@ -115,7 +115,7 @@ def demo(
             force=True,
         )
     from lastiterate.certificate.verify import verify
-    from lastiterate.report.plain_text import as_text
+    from lastiterate.report.text import as_text
 
     report = verify(out / "model" / "certificate.json")
     print(_result(report, out, labels))
@@ -182,7 +182,7 @@ def _rows(table: Table) -> Iterator[str]:
 
 def _result(report: "PrivacyReport", out: Path, labels: dict[str, list[int]]) -> str:
     """Guarantee and accuracy of the model, beside no privacy and a standard accountant."""
-    from lastiterate.report.run_text import protected_change
+    from lastiterate.report.sentences import protected_change
 
     run = report.run
     return _RESULT.format(
@@ -204,8 +204,7 @@ def _pictures(report: "PrivacyReport", table: Table, out: Path) -> str:
     except ImportError:
         missing = MissingExtra("drawing", "matplotlib", extra="plot")
         return f"report.txt               the full report (no picture: {missing})"
-    from lastiterate.plot.named_lines import lines
-    from lastiterate.plot.save import save
+    from lastiterate.plot.style import lines, save
 
     curves = {name.replace(", ", ",\n").replace(" (", "\n("): table[name] for name in table}
     axis = f"epsilon at delta = {_DELTA:g} of DP-SGD with an L2 penalty"

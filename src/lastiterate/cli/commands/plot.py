@@ -152,7 +152,7 @@ def _check_lengths(at: list[int] | None) -> None:
 
 
 def _save(draw: "Callable[[], Figure]", out: Path) -> None:
-    from lastiterate.plot.save import check, save
+    from lastiterate.plot.style import check, save
 
     check(out)  # before the work, not after it
     print("written:", ", ".join(str(path) for path in save(draw(), out)))

@@ -165,7 +165,7 @@ def train(
         with_target,
     )
     from lastiterate.ledger.ledger import charges_about
-    from lastiterate.report.plain_text import WIDEST, as_text
+    from lastiterate.report.text import WIDEST, as_text
     from lastiterate.saved_model.save_model import ESTIMATORS, saved_model_of
 
     signer = None if sign is None else _signer(sign)

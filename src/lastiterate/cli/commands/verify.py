@@ -70,7 +70,7 @@ def verify(
     Example: lastiterate verify model
     """
     from lastiterate.certificate.verify import verified_certificate
-    from lastiterate.report.run_text import fitted_steps_text
+    from lastiterate.report.sentences import fitted_steps_text
     from lastiterate.saved_model.weight_files import read_weights, weights_beside
 
     weights: list[Path] = [] if model is None else [model]
@@ -133,7 +133,7 @@ def verify(
     for line in (*voided, _verdict(described, found), *notes):
         print(printable(line))
     if report:
-        from lastiterate.report.plain_text import WIDEST, as_text
+        from lastiterate.report.text import WIDEST, as_text
 
         print(f"\n{as_text(found.report, delta=stated['delta'], width=line_width(WIDEST))}")
     return code

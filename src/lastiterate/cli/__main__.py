@@ -1,6 +1,0 @@
-"""python -m lastiterate.cli"""
-
-from lastiterate.cli import run
-
-if __name__ == "__main__":
-    run()
