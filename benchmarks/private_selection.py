@@ -22,7 +22,7 @@ from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.linear_model.private_selection import PrivateSelection
 from lastiterate.run.serialise import from_dict
-from lastiterate.train.default_releases import gaussian_parameter
+from lastiterate.train.defaults import gaussian_parameter
 
 # Settings that the library chooses well by itself; and one that it cannot know, the size of rows.
 GRIDS = {

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lastiterate as li
-from lastiterate.train import clipping
+from lastiterate.train import objectives as clipping
 from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax

@@ -28,11 +28,11 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from lastiterate.linear_model import fit_inputs
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
-from lastiterate.train import centring_share, defaults, noisy_descent
+from lastiterate.train import defaults, noisy_descent
+from lastiterate.train import defaults as centring_share
 from lastiterate.train.centring import RowReach
 from lastiterate.train.noisy_descent import State
-from lastiterate.train.objective import Objective
-from lastiterate.train.objectives import Huber
+from lastiterate.train.objectives import Huber, Objective
 
 EPSILONS = (0.5, 2.0)
 CLASSIFICATION = {

@@ -12,7 +12,7 @@ import pytest
 import lastiterate
 from lastiterate import profile
 from lastiterate.run.batch_rules.base import RULES
-from lastiterate.train.objective import OBJECTIVES
+from lastiterate.train.objectives import OBJECTIVES
 
 PACKAGE = Path(lastiterate.__file__).parent
 
@@ -153,7 +153,7 @@ def descendants(kind):
 def test_nobody_asks_what_kind_a_batch_rule_or_an_objective_is():
     """They say themselves what has to be known of them."""
     from lastiterate.run.batch_rules.base import RULES, BatchRule
-    from lastiterate.train.objective import Objective
+    from lastiterate.train.objectives import Objective
 
     kinds = {kind.__name__ for base in (BatchRule, Objective) for kind in descendants(base)}
     assert kinds > {kind.__name__ for kind in RULES.values()}

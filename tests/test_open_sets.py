@@ -23,9 +23,9 @@ from lastiterate.lower_bounds.participation import participation as chain
 from lastiterate.run.batch_rules.base import RULES, BatchRule, Resampling
 from lastiterate.run.batch_rules.drawn import SampledRule
 from lastiterate.run.batch_rules.ordered import PositionedRule
-from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
+from lastiterate.train.noisy_descent import batch_sequence
 from tests.reference.draws import outcomes
 from tests.slow import slow_if
 

@@ -9,8 +9,7 @@ from lastiterate import plot
 from lastiterate._numerics.rounding import Array
 from lastiterate.bounds.bound import BLUE, GREEN, GREY, VERMILLION
 from lastiterate.plot.style import as_svg, figure, style
-from lastiterate.train.grid import BITS
-from lastiterate.train.noise import Randomness, SeededBits
+from lastiterate.train.noise import BITS, Randomness, SeededBits
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),

@@ -30,9 +30,7 @@ from lastiterate.run.batch_rules.ordered import FullBatch
 from lastiterate.run.loss import Loss
 from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import Ball, Domain, TrainingRun, Unbounded
-from lastiterate.train.grid import BITS
-from lastiterate.train.noise import randomness
-from lastiterate.train.release_noise import project
+from lastiterate.train.noise import BITS, project, randomness
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from lastiterate.train.arithmetic import arithmetic, problem_of
 from lastiterate.train.data import bounded
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import SECURE
-from lastiterate.train.objective import OBJECTIVES
+from lastiterate.train.objectives import OBJECTIVES
 from lastiterate.train.settings import RunSettings
 from tests.train.problems import MODELS, instances, targets_for
 

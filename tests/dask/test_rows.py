@@ -6,8 +6,8 @@ from scipy import sparse
 
 from lastiterate.dask.shards import Shard, ShardPlan
 from lastiterate.train.centring import sum_in_units
-from lastiterate.train.norms import far_rows
 from lastiterate.train.objectives import Logistic
+from lastiterate.train.rows import far_rows
 
 from ..train.test_row_independence import BOUND, CENTRES, DTYPES, alone, rows_of
 from .problems import as_they_are

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.train.arithmetic import problem_of
+from lastiterate.train.arithmetic import problem_of, step_errors
 from lastiterate.train.centring import Centre
-from lastiterate.train.counted_rows import counted_batches
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
+from lastiterate.train.noisy_descent import counted_batches
 from lastiterate.train.objectives import Logistic
-from lastiterate.train.step_error import step_errors
 
 from ..reference import exact_step
 from ..train.problems import run_of

@@ -3,10 +3,9 @@
 import inspect
 import re
 
-from lastiterate.train.grid import BITS
+from lastiterate.train.arithmetic import EXPONENT
+from lastiterate.train.noise import BITS, TOTAL_VARIATION
 from lastiterate.train.objectives import ELEMENTARY
-from lastiterate.train.reach import EXPONENT
-from lastiterate.train.rounded_normal import TOTAL_VARIATION
 from tests.train.test_arithmetic import TestCosts
 
 from .claims import claim

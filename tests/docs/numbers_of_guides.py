@@ -12,8 +12,7 @@ import lastiterate as li
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.reproduce import chien_li as unlearning_figures
 from lastiterate.tables import encoder as file_encoding
-from lastiterate.train.default_releases import gaussian_parameter
-from lastiterate.train.defaults import default_run
+from lastiterate.train.defaults import default_run, gaussian_parameter
 from lastiterate.train.noise import SharedBits
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 from lastiterate.train.settings import RunSettings

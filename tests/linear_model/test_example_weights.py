@@ -11,7 +11,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.data import FAST, PROVED, bounded
-from lastiterate.train.gradient_sum import gradient_sum
+from lastiterate.train.noisy_descent import gradient_sum
 from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax
 from tests.train.problems import MODELS, REGRESSORS, ROWS, SIDES, made
 

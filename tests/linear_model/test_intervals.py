@@ -28,10 +28,9 @@ from lastiterate.linear_model.coefficient_moments import (
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.other_releases import INTERVALS, KINDS, Release, from_record
 from lastiterate.train.data import bounded
-from lastiterate.train.gradient_sum import gradient_sum
-from lastiterate.train.noise import randomness
+from lastiterate.train.noise import randomness, released_size
+from lastiterate.train.noisy_descent import gradient_sum
 from lastiterate.train.objectives import Huber, Logistic
-from lastiterate.train.release_noise import released_size
 from tests.train.problems import ROWS, SIDES
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

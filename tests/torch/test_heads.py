@@ -26,8 +26,7 @@ import lastiterate.torch as lt
 from lastiterate.errors import InvalidType
 from lastiterate.features.transformers import Scattering2D
 from lastiterate.torch import layers as secure_noise
-from lastiterate.train.noise import Randomness, SeededBits
-from lastiterate.train.release_noise import release_bits
+from lastiterate.train.noise import Randomness, SeededBits, release_bits
 
 COUNT, SIDE = 400, 8
 SEEDED = {"epsilon": 2.0, "classes": range(3), "feature_bound": 1.0, "random_state": 0, "epochs": 2}

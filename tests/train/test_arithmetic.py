@@ -12,17 +12,21 @@ from lastiterate.other_releases import Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.train import centring
-from lastiterate.train.arithmetic import arithmetic, chosen_grid
+from lastiterate.train.arithmetic import (
+    LEAST_CENTRED,
+    Problem,
+    arithmetic,
+    chosen_grid,
+    contractions,
+    exceeded_with,
+    longest_steps,
+)
 from lastiterate.train.data import bounded
-from lastiterate.train.default_releases import default_releases
-from lastiterate.train.defaults import default_run
-from lastiterate.train.grid import BITS, grid_of
-from lastiterate.train.noise import Randomness, SeededBits
+from lastiterate.train.defaults import default_releases, default_run
+from lastiterate.train.noise import BITS, Randomness, SeededBits, grid_of
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Huber, Logistic, Softmax
-from lastiterate.train.reach import exceeded_with
 from lastiterate.train.settings import RunSettings
-from lastiterate.train.step_error import LEAST_CENTRED, Problem, contractions, longest_steps
 
 from .problems import run_of
 
@@ -157,7 +161,7 @@ class TestCosts:
         assert found.failure < 1e-15
 
     def test_float32_products_could_not_be_charged(self, monkeypatch):
-        monkeypatch.setattr("lastiterate.train.step_error.UNIT_ROUNDOFF", 2.0**-24)
+        monkeypatch.setattr("lastiterate.train.arithmetic.UNIT_ROUNDOFF", 2.0**-24)
         run = default_run(Logistic(), RunSettings(), examples=32_561, radius=RADIUS)
         assert arithmetic([run], Problem(Logistic(), 140, 1.0, 0.125)).mu > 1.0
 

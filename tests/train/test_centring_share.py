@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.train.centring_share import LEAST, MOST, mean_release
-from lastiterate.train.default_releases import gaussian_parameter
+from lastiterate.train.defaults import LEAST, MOST, gaussian_parameter, mean_release
 from tests.train.problems import ROWS, SIDES
 
 MU = gaussian_parameter(1.0, 1e-5)

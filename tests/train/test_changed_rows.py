@@ -10,7 +10,7 @@ from lastiterate.other_releases import MEAN, Release
 from lastiterate.train import centring
 from lastiterate.train.centring import published_centre
 from lastiterate.train.noise import Randomness, SeededBits
-from lastiterate.train.norms import norm_factors
+from lastiterate.train.rows import norm_factors
 from lastiterate.train.settings import TRAINED
 from tests.slow import slow_if
 

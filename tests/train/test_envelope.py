@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import NumericalFailure
-from lastiterate.train import clipping, envelope, envelope_exact, envelope_step
+from lastiterate.train import envelope
+from lastiterate.train import envelope as envelope_exact
+from lastiterate.train import envelope as envelope_step
+from lastiterate.train import objectives as clipping
 
 CLIPS = (0.01, 2**0.5 / 4, 0.9, 1.0)
 

@@ -18,8 +18,8 @@ from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRi
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
-from lastiterate.train.norms import norm_factors
 from lastiterate.train.objectives import Huber, Logistic
+from lastiterate.train.rows import norm_factors
 
 from .problems import run_of
 

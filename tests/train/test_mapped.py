@@ -11,10 +11,9 @@ import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.run.batch_rules.ordered import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
-from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
-from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.noisy_descent import batch_sequence, noisy_descent
 from lastiterate.train.objectives import Logistic
 from lastiterate.train.rows import is_mapped
 

@@ -8,9 +8,8 @@ import lastiterate as li
 from lastiterate._progress import listen
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.data import bounded
-from lastiterate.train.gradient_sum import _times
 from lastiterate.train.noise import Randomness, SeededBits
-from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.noisy_descent import _times, noisy_descent
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 
 from .problems import RULES, examples, run_of

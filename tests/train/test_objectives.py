@@ -5,9 +5,17 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate.errors import InvalidParameter, NumericalFailure
-from lastiterate.train import clipping, objective
-from lastiterate.train.objective import OBJECTIVES, Objective
-from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax, from_record
+from lastiterate.train import objectives as clipping
+from lastiterate.train import objectives as objective
+from lastiterate.train.objectives import (
+    OBJECTIVES,
+    Huber,
+    Logistic,
+    Objective,
+    SmoothedHinge,
+    Softmax,
+    from_record,
+)
 
 from .problems import instances, targets_for
 

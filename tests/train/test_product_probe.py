@@ -13,6 +13,7 @@ from scipy import sparse
 
 from lastiterate.errors import NumericalFailure
 from lastiterate.train import product_probe
+from lastiterate.train.arithmetic import gamma
 from lastiterate.train.product_probe import (
     check_products,
     check_sparse_products,
@@ -21,7 +22,6 @@ from lastiterate.train.product_probe import (
     padded,
     unrolled,
 )
-from lastiterate.train.step_error import gamma
 
 SHAPES = [(1, 1, 1), (8, 5, 1), (64, 200, 10), (256, 33, 3)]
 
@@ -192,7 +192,7 @@ class TestThinProducts:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     @pytest.mark.parametrize("outputs", [1, 3, 10])
     def test_of_the_library_are_sound(self, outputs, dtype, more):
-        thin = pytest.importorskip("lastiterate.train.compiled.thin_products")
+        thin = pytest.importorskip("lastiterate.train.compiled.loops")
         for module in (thin, self.module(np.matmul)):
             check_thin_products(module, np.dtype(dtype), outputs, more=more)
 

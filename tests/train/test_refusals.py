@@ -13,8 +13,8 @@ from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
-from lastiterate.train.norms import norm_factors
 from lastiterate.train.objectives import Logistic, SmoothedHinge, Softmax
+from lastiterate.train.rows import norm_factors
 from tests.slow import slow
 
 

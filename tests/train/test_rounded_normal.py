@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from lastiterate.train import rounded_normal as law
+from lastiterate.train import noise as law
 from lastiterate.train.noise import Randomness, SeededBits
 
 from ..reference import box_sampler

@@ -13,12 +13,12 @@ from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_score import score_total
 from lastiterate.linear_model.regressors import PrivateRidge
-from lastiterate.train import norms, row_sums
+from lastiterate.train import rows as norms
+from lastiterate.train import rows as row_sums
 from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.data import FAST, bounded
-from lastiterate.train.norms import far_rows, norm_factors
 from lastiterate.train.objectives import Logistic
-from lastiterate.train.rows import compressed, without_duplicates
+from lastiterate.train.rows import compressed, far_rows, norm_factors, without_duplicates
 
 BOUND = 1.5
 DTYPES = [np.float32, np.float64]

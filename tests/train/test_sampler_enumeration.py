@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from lastiterate.train import rounded_normal as law
+from lastiterate.train import noise as law
 from tests.slow import slow_if
 
 TABLES = law.tables()

@@ -8,13 +8,14 @@ import pytest
 from scipy import sparse
 
 import lastiterate as li
-from lastiterate.train import arithmetic, counted_rows, gradient_sum, noisy_descent
-from lastiterate.train.arithmetic import chosen_grid, problem_of
+from lastiterate.train import arithmetic, noisy_descent
+from lastiterate.train import noisy_descent as counted_rows
+from lastiterate.train import noisy_descent as gradient_sum
+from lastiterate.train.arithmetic import chosen_grid, problem_of, release_error, step_errors
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import FAST, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax
-from lastiterate.train.step_error import release_error, step_errors
 
 from ..reference import exact_step
 from .problems import run_of

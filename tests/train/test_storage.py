@@ -20,9 +20,9 @@ from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.rate_matching import _probability_sums
 from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.centring import Centre, sum_in_units
-from lastiterate.train.counted_rows import counted_batches
-from lastiterate.train.norms import far_rows
+from lastiterate.train.noisy_descent import counted_batches
 from lastiterate.train.objectives import Huber, Logistic
+from lastiterate.train.rows import far_rows
 
 COUNT, WIDTH = 41, 16
 RANDOM = np.random.default_rng(0)

@@ -10,8 +10,8 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.regressors import PrivateRidge
-from lastiterate.train import gradient_sum
-from lastiterate.train.discreet_errors import harmless_part
+from lastiterate.train import noisy_descent as gradient_sum
+from lastiterate.train.discreet import harmless_part
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
 

@@ -27,7 +27,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import Published, noisy_descent
-from lastiterate.train.objective import Objective
+from lastiterate.train.objectives import Objective
 from lastiterate.unlearn.unlearning import Unlearning
 
 

@@ -37,13 +37,11 @@ from lastiterate.other_releases import (
 )
 from lastiterate.profile.rounded import Rounding
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.arithmetic import Arithmetic, arithmetic
+from lastiterate.train.arithmetic import Arithmetic, Problem, arithmetic
 from lastiterate.train.centring import MEAN_BOUND, MEAN_DIGEST
-from lastiterate.train.data_digest import is_digest
+from lastiterate.train.data import is_digest
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
-from lastiterate.train.objective import Objective
-from lastiterate.train.objectives import from_record
-from lastiterate.train.step_error import Problem
+from lastiterate.train.objectives import Objective, from_record
 
 # The record of the arithmetic of a training in its certificate, and its consequences.
 

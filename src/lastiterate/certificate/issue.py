@@ -12,9 +12,9 @@ from lastiterate.certificate.fields import NAME, arithmetic_record
 from lastiterate.features.known_maps import FEATURE_MAPS
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import arithmetic, problem_of
+from lastiterate.train.data import AnyExamples
 from lastiterate.train.noise import REPRODUCIBLE
-from lastiterate.train.objective import Objective
-from lastiterate.train.shards import AnyExamples
+from lastiterate.train.objectives import Objective
 
 
 def issue(

@@ -30,11 +30,10 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding, gdp_but_for_failure
 from lastiterate.run.serialise import to_dict
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.arithmetic import Arithmetic, arithmetic
-from lastiterate.train.data_digest import is_digest
+from lastiterate.train.arithmetic import Arithmetic, Problem, arithmetic
+from lastiterate.train.data import is_digest
 from lastiterate.train.noise import REPRODUCIBLE
-from lastiterate.train.objective import Objective
-from lastiterate.train.step_error import Problem
+from lastiterate.train.objectives import Objective
 from lastiterate.unlearn.sequential import quick_report, report_on_all_models
 from lastiterate.unlearn.unlearning import (
     RequestSteps,

@@ -52,9 +52,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import arithmetic
 from lastiterate.train.data import checked_bounds
 from lastiterate.train.noise import REPRODUCIBLE
-from lastiterate.train.objective import Objective
-from lastiterate.train.objectives import from_record
-from lastiterate.train.run_claims import broken_promises
+from lastiterate.train.objectives import Objective, broken_promises, from_record
 
 # Errors that a value of an unexpected type may raise.
 READ_ERRORS = (

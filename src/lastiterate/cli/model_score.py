@@ -19,7 +19,7 @@ from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.train.arithmetic import with_score
-from lastiterate.train.default_releases import gaussian_parameter
+from lastiterate.train.defaults import gaussian_parameter
 
 _TRIALS = 8
 _SEEN = 0.0005  # the least difference between two accuracies that shows in print

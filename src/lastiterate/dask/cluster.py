@@ -40,13 +40,12 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.dask.shards import Blocks, Encode, Failure, RowSelection, Shard, ShardPlan, Survey
 from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
 from lastiterate.run.batch_rules.base import BatchRule
-from lastiterate.train.batching import drawn
 from lastiterate.train.centring import Centre
-from lastiterate.train.data import PROVED
+from lastiterate.train.data import PROVED, GradientSum
 from lastiterate.train.noise import Order, Randomness
-from lastiterate.train.objective import Objective
+from lastiterate.train.noisy_descent import drawn
+from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import Selection
-from lastiterate.train.shards import GradientSum
 
 MOST_ORDERED = 5_000_000  # examples, so that drawing an order takes at most 120 MB here
 _SLACK = 1.0 + 1e-3  # products of float32 are rounded

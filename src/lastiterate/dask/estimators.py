@@ -46,9 +46,9 @@ from lastiterate.linear_model.inputs import refuse_raw_frame
 from lastiterate.run.batch_rules.base import RULES
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.defaults import steps_asked_for
-from lastiterate.train.objective import Objective
+from lastiterate.train.discreet import discreet
+from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
-from lastiterate.train.traceback_scrubbing import discreet
 
 # Time and traffic of a step on a cluster, and the batch sizes that are worth them.
 #

@@ -29,8 +29,8 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
-from lastiterate.train.gradient_sum import check_targets, gradient_sum
-from lastiterate.train.objective import Objective
+from lastiterate.train.noisy_descent import check_targets, gradient_sum
+from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import Selection, compressed
 
 Span = tuple[int, int]  # of positions in the order of all examples

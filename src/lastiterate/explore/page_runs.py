@@ -15,8 +15,7 @@ from lastiterate.run.description import NAMES, Description
 from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.serialise import words_to_toml
 from lastiterate.run.training_run import Ball, TrainingRun
-from lastiterate.train.objective import Objective
-from lastiterate.train.objectives import Huber, Logistic, Softmax
+from lastiterate.train.objectives import Huber, Logistic, Objective, Softmax
 
 _NOT_ON_THE_PAGE = ("holder", "sample_rate", "domain")
 

@@ -23,7 +23,7 @@ from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.column_rules import BINS, cut_points
 from lastiterate.tables.plain_rows import plain_cells
-from lastiterate.train.traceback_scrubbing import discreet
+from lastiterate.train.discreet import discreet
 
 Floats = NDArray[np.float32]
 

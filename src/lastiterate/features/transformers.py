@@ -15,8 +15,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.features.maps import BinsMap, FeatureMap, Floats, FourierMap, QuadraticMap
 from lastiterate.features.scattering_map import ScatteringMap
 from lastiterate.tables.plain_rows import plain_rows, validated
-from lastiterate.train.discreet_errors import discreetly, is_dask
-from lastiterate.train.traceback_scrubbing import DiscreetTransformer, discreet
+from lastiterate.train.discreet import DiscreetTransformer, discreet, discreetly, is_dask
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin

@@ -24,8 +24,7 @@ from lastiterate.linear_model.private_score import score_total
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
-from lastiterate.train.noise import SECURE, Randomness
-from lastiterate.train.release_noise import noisy
+from lastiterate.train.noise import SECURE, Randomness, noisy
 
 # Settings that all trials share, and units of errors.
 _OWN = (

@@ -16,10 +16,9 @@ from lastiterate.linear_model.class_labels import as_column, labels_of, position
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.example_weights import class_weights
 from lastiterate.linear_model.fit_inputs import Task
-from lastiterate.train.discreet_errors import discreetly
-from lastiterate.train.objective import Objective
+from lastiterate.train.discreet import discreet, discreetly
+from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import SettingKind, or_none, setting
-from lastiterate.train.traceback_scrubbing import discreet
 
 _CONTINUOUS = "Unknown label type: continuous"  # as scikit-learn has it
 

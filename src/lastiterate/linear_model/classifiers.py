@@ -12,11 +12,10 @@ from scipy.special import expit, softmax
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.classifier import PrivateClassifier
-from lastiterate.train.class_prior import log_odds
-from lastiterate.train.objective import Objective
-from lastiterate.train.objectives import CLIPS, Logistic, SmoothedHinge, Softmax
+from lastiterate.train.defaults import log_odds
+from lastiterate.train.discreet import discreet
+from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, one_of, or_none, setting
-from lastiterate.train.traceback_scrubbing import discreet
 
 
 @documented

@@ -56,12 +56,11 @@ import numpy as np
 
 from lastiterate._numerics.rounding import Array, IntArray, up
 from lastiterate.other_releases import INTERVAL_SHARES, Release
-from lastiterate.train.counted_rows import dense_rows
 from lastiterate.train.data import Examples
-from lastiterate.train.noise import Randomness
-from lastiterate.train.objective import Objective
-from lastiterate.train.release_noise import noisy
-from lastiterate.train.row_sums import inner_products
+from lastiterate.train.noise import Randomness, noisy
+from lastiterate.train.noisy_descent import dense_rows
+from lastiterate.train.objectives import Objective
+from lastiterate.train.rows import inner_products
 
 MOST_FEATURES = 200
 _CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on features

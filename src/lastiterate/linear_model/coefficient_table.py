@@ -36,7 +36,7 @@ from lastiterate.tables.column_rules import (
     Numeric,
 )
 from lastiterate.tables.encoder import Encoder
-from lastiterate.train.interval_record import MEASURED
+from lastiterate.train.data import MEASURED
 from lastiterate.train.objectives import from_record
 
 _INTERCEPT = "(intercept)"

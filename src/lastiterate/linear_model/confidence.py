@@ -12,7 +12,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, warn
 from lastiterate.linear_model.coefficient_moments import MOST_FEATURES
-from lastiterate.train.interval_record import MEASURED
+from lastiterate.train.data import MEASURED
 
 
 class InfiniteIntervalsWarning(UserWarning):

@@ -42,15 +42,12 @@ from lastiterate.linear_model.sklearn_parameters import (
 )
 from lastiterate.linear_model.unlearn_rows import UnlearningMixin
 from lastiterate.train.centring import REACH, Centre
-from lastiterate.train.data import bounded
-from lastiterate.train.data_digest import secret_key
+from lastiterate.train.data import AnyExamples, bounded, linear_outputs, secret_key
+from lastiterate.train.discreet import clear_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
-from lastiterate.train.predictions import linear_outputs
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
-from lastiterate.train.shards import AnyExamples
-from lastiterate.train.traceback_scrubbing import clear_locals
 
 
 class PrivateLinearModel(

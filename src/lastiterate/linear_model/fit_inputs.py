@@ -19,12 +19,9 @@ from lastiterate.linear_model.published_statistics import PublishedStatistics
 from lastiterate.other_releases import MEAN, Release
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import arithmetic, problem_of
-from lastiterate.train.data import PROVED, Examples
-from lastiterate.train.data_digest import data_digest
-from lastiterate.train.default_releases import default_releases
-from lastiterate.train.defaults import default_run
-from lastiterate.train.objective import Objective
-from lastiterate.train.shards import AnyExamples
+from lastiterate.train.data import PROVED, AnyExamples, Examples, data_digest
+from lastiterate.train.defaults import default_releases, default_run
+from lastiterate.train.objectives import Objective
 
 
 @dataclass(frozen=True)

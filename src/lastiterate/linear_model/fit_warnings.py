@@ -18,7 +18,7 @@ from typing import Any
 
 from lastiterate.errors import PrivacyWarning, warn
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.train.default_releases import gaussian_parameter
+from lastiterate.train.defaults import gaussian_parameter
 from lastiterate.train.settings import RunSettings
 
 # Accuracy on ten digits is 19 % at 2.8, 29 % at 5.7, 51 % at 11; on twenty blobs 17 % at 1.8 and

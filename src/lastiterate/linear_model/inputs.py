@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 from lastiterate.errors import InvalidParameter, InvalidType, warn
 from lastiterate.linear_model.class_labels import as_column, numbers_in
 from lastiterate.tables.plain_rows import is_frame, plain_rows, validated
-from lastiterate.train.discreet_errors import discreetly, is_dask
+from lastiterate.train.discreet import discreetly, is_dask
 from lastiterate.train.rows import compressed, is_mapped
 
 SCALED = (

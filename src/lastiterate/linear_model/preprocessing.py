@@ -18,7 +18,7 @@ from lastiterate import _check
 from lastiterate.errors import PrivacyWarning, warn
 from lastiterate.linear_model.learning_steps import FIXED, alternatives
 from lastiterate.tables.encoder import Encoder
-from lastiterate.train.setting_checks import PRIVATE, PUBLIC
+from lastiterate.train.settings import PRIVATE, PUBLIC
 
 _PIPELINE, _TARGETS = "sklearn.pipeline.Pipeline", "sklearn.compose._target."
 

@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.inputs import rows_alone
-from lastiterate.train.ranges import rows_within
-from lastiterate.train.rows import without_duplicates
-from lastiterate.train.traceback_scrubbing import DiscreetTransformer
+from lastiterate.train.discreet import DiscreetTransformer
+from lastiterate.train.rows import rows_within, without_duplicates
 
 
 class PrivateScaler(DiscreetTransformer, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

@@ -15,8 +15,7 @@ from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.column_rules import with_first_baseline
 from lastiterate.tables.encoder import Encoder, missing_columns_text, schema_of
-from lastiterate.train.discreet_errors import is_dask
-from lastiterate.train.traceback_scrubbing import DiscreetTransformer
+from lastiterate.train.discreet import DiscreetTransformer, is_dask
 
 _TABLE = (
     "a table whose columns have names: a data frame of pandas, polars or Dask, a table of pyarrow, "

@@ -29,10 +29,9 @@ from lastiterate.profile.group import for_group
 from lastiterate.profile.profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile
 from lastiterate.train.arithmetic import release_rounding, with_score
-from lastiterate.train.default_releases import gaussian_parameter
-from lastiterate.train.noise import randomness
-from lastiterate.train.release_noise import noisy
-from lastiterate.train.traceback_scrubbing import discreet
+from lastiterate.train.defaults import gaussian_parameter
+from lastiterate.train.discreet import discreet
+from lastiterate.train.noise import noisy, randomness
 
 _UNIT = 2.0**-20  # sums of thousands of millions of whole units are exact
 

@@ -30,8 +30,8 @@ from lastiterate.linear_model.fit_inputs import certificate_of
 from lastiterate.linear_model.sklearn_parameters import refuse_unknown_arguments
 from lastiterate.other_releases import published_record
 from lastiterate.profile.selection import Tries
+from lastiterate.train.discreet import clear_locals
 from lastiterate.train.noise import randomness
-from lastiterate.train.traceback_scrubbing import clear_locals
 
 
 def _has(name: str) -> Any:

@@ -36,14 +36,10 @@ from lastiterate.other_releases import (
     published_record,
 )
 from lastiterate.train.centring import REACH, RowReach, as_published, centre_of_sum, lost_distance
-from lastiterate.train.data import Examples
-from lastiterate.train.interval_record import interval_digest
-from lastiterate.train.noise import Randomness
-from lastiterate.train.norms import chunks
-from lastiterate.train.objective import Objective
-from lastiterate.train.release_noise import noisy
-from lastiterate.train.rows import Rows
-from lastiterate.train.shards import AnyExamples
+from lastiterate.train.data import AnyExamples, Examples, interval_digest
+from lastiterate.train.noise import Randomness, noisy
+from lastiterate.train.objectives import Objective
+from lastiterate.train.rows import Rows, chunks
 
 PUBLISHED_KINDS = (MEAN, OUTLIERS, UNDECLARED, RATES, INTERVALS)
 _TOO_NOISY = 8.0

@@ -31,11 +31,9 @@ from scipy.special import softmax
 
 from lastiterate._numerics.rounding import Array
 from lastiterate.other_releases import Release
-from lastiterate.train.data import Examples
-from lastiterate.train.noise import Randomness
-from lastiterate.train.norms import chunks
-from lastiterate.train.predictions import linear_outputs
-from lastiterate.train.release_noise import noisy
+from lastiterate.train.data import Examples, linear_outputs
+from lastiterate.train.noise import Randomness, noisy
+from lastiterate.train.rows import chunks
 
 _UNIT = 2.0**-20
 _EXPECTED, _LEAST_RATE = 0.2, 0.3  # how far rates are expected to be from 1, and their least

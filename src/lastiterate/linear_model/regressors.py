@@ -15,13 +15,17 @@ from lastiterate.linear_model.class_labels import as_column, numbers_in
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
 from lastiterate.train.centring import REGRESSION_REACH
-from lastiterate.train.discreet_errors import discreetly
-from lastiterate.train.objective import Objective
-from lastiterate.train.objectives import Huber
-from lastiterate.train.setting_checks import checked_range
-from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
-from lastiterate.train.shards import AnyExamples
-from lastiterate.train.traceback_scrubbing import discreet
+from lastiterate.train.data import AnyExamples
+from lastiterate.train.discreet import discreet, discreetly
+from lastiterate.train.objectives import Huber, Objective
+from lastiterate.train.settings import (
+    POSITIVE,
+    SettingKind,
+    checked_range,
+    documented,
+    or_none,
+    setting,
+)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -20,8 +20,7 @@ from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.other_releases import INTERVALS, RATES
 from lastiterate.run.serialise import from_dict
 from lastiterate.train.centring import Centre
-from lastiterate.train.data import Examples
-from lastiterate.train.data_digest import data_digest, row_digests, same
+from lastiterate.train.data import Examples, data_digest, row_digests, same
 from lastiterate.train.noise import REPRODUCIBLE
 
 

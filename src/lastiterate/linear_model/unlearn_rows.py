@@ -27,11 +27,10 @@ from lastiterate.linear_model.removal_request import (
 )
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import problem_of
-from lastiterate.train.data import FAST, PROVED, Examples
-from lastiterate.train.data_digest import secret_key
+from lastiterate.train.data import FAST, PROVED, Examples, secret_key
+from lastiterate.train.discreet import clear_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import Published, noisy_descent
-from lastiterate.train.traceback_scrubbing import clear_locals
 from lastiterate.unlearn.unlearning import Unlearning
 
 

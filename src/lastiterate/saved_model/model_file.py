@@ -27,8 +27,7 @@ from lastiterate.tables.column_rules import range_of
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.files import read_object
 from lastiterate.train.centring import Centre, as_published
-from lastiterate.train.interval_record import MEASURED, interval_digest
-from lastiterate.train.predictions import linear_outputs
+from lastiterate.train.data import MEASURED, interval_digest, linear_outputs
 
 FORMAT = "lastiterate model 3"
 _LEDGER = "ledger"

@@ -13,7 +13,7 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.known_maps import FEATURE_STEP, map_of
 from lastiterate.tables.encoder import Encoder
-from lastiterate.train.ranges import rows_within
+from lastiterate.train.rows import rows_within
 
 
 @dataclass(frozen=True)

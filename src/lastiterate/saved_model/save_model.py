@@ -36,7 +36,7 @@ from lastiterate.saved_model.pipeline_steps import (
 )
 from lastiterate.tables.column_rules import AS_IT_IS
 from lastiterate.tables.encoder import REST, Encoder
-from lastiterate.train.interval_record import MEASURED
+from lastiterate.train.data import MEASURED
 
 ESTIMATORS: dict[str, Any] = {
     "logistic": PrivateLogisticRegression,

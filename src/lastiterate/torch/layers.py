@@ -24,8 +24,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import ulps_of, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.saved_model.weight_files import LayerNumbers
-from lastiterate.train.noise import Randomness
-from lastiterate.train.release_noise import noisy
+from lastiterate.train.noise import Randomness, noisy
 
 # A layer of fixed features, whose outputs have a public bound.
 

@@ -39,18 +39,21 @@ from numpy.typing import NDArray
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, down, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
-from lastiterate.train.noise import Randomness
-from lastiterate.train.norms import (
+from lastiterate.train.noise import Randomness, noisy
+from lastiterate.train.rows import (
     PROVED_ROUNDING,
     SHORTEST,
+    Rows,
     chunks,
     factors_of,
     norm_factors,
+    own_copy,
+    owners,
+    squared_norms,
+    squares_and_products,
     with_huge_rows_scaled,
+    without_duplicates,
 )
-from lastiterate.train.release_noise import noisy
-from lastiterate.train.row_sums import owners, squared_norms, squares_and_products
-from lastiterate.train.rows import Rows, own_copy, without_duplicates
 
 MEAN_DIGEST, MEAN_BOUND = "sha256 of the mean", "bound"
 _SHORTEST = 0.05  # R' in units of R, however short rows are around their mean

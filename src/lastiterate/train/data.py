@@ -11,10 +11,16 @@ was read from the file.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import math
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +28,25 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.train.centring import Centre, sum_in_units
-from lastiterate.train.noise import Order
-from lastiterate.train.norms import (
+from lastiterate.train.noise import Order, Randomness
+from lastiterate.train.objectives import Objective
+from lastiterate.train.rows import (
     FAST_ROUNDING,
     PROVED_ROUNDING,
     SHORTEST,
+    Rows,
+    Selection,
+    chunks,
     far_rows,
+    is_mapped,
     norm_factors,
+    own_copy,
+    read,
     with_huge_rows_scaled,
+    without_duplicates,
 )
-from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, without_duplicates
 
 PROVED, FAST = "proved", "fast"  # products in float64, or in the precision of the rows
 
@@ -241,3 +255,188 @@ def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float
     examples = Examples(without_duplicates(rows), targets, bound, intercept)
     assert examples.factors.size == len(examples)  # looked at, so that all are finite
     return examples
+
+
+# Outputs of a published linear model on rows that are brought within its bounds as in training.
+
+
+@np.errstate(all="ignore")  # what raises must not depend on a row's size
+def linear_outputs(
+    rows: Rows, coef: Array, intercept: Array, *, bound: float, centre: Centre | None
+) -> Array:
+    """One column for each output: `rows @ coef.T + intercept` for rows within the bounds."""
+    if isinstance(rows, np.ndarray):
+        # A product is rounded as rows lie in memory, which one odd cell can decide for all of them.
+        rows = np.ascontiguousarray(rows)
+    reaches = None
+    if centre is None:
+        factors = norm_factors(rows, bound)
+    else:
+        factors, reaches = centre.factors_and_reaches(rows, bound=bound)
+    outputs = np.asarray(rows @ coef.T, dtype=np.float64)
+    # By themselves, so that the products of all other rows are those of the same memory.
+    huge = np.flatnonzero(factors < SHORTEST)
+    if huge.size:
+        exact = rows[huge].astype(np.float64)
+        scaled, factors[huge] = with_huge_rows_scaled(exact, factors[huge], bound=bound)
+        # Each by itself: how many there are must not change how a product is rounded.
+        outputs[huge] = np.vstack([scaled[one : one + 1] @ coef.T for one in range(huge.size)])
+    outputs *= factors[:, np.newaxis]
+    if centre is None or reaches is None:
+        return np.asarray(outputs + intercept)
+    at_centre = centre.outputs(coef)
+    return np.asarray((outputs - at_centre) * reaches[:, np.newaxis] + (intercept + at_centre))
+
+
+# Which data a model was trained on: digests that tell nothing to those without the key.
+#
+# A plain digest of rows would let anybody who guesses them find out that the guess is right.  Under
+# a secret key it tells whoever has the key whether rows are the same as before, and nobody else
+# anything.  The key is the user's: no model and no certificate holds it.
+
+LEAST_BYTES = 16
+
+_MOST_BYTES = 64  # of a key of BLAKE2b
+
+_SIZE = 16
+
+_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _SIZE}}}")
+
+
+def secret_key(key: Any) -> bytes:
+    """The key, or what the file holds that a path names."""
+    must_be = (
+        f"a secret of {LEAST_BYTES} to {_MOST_BYTES} bytes, or the path of a file that holds one "
+        "(as `openssl rand -out key 32` writes it)"
+    )
+    if isinstance(key, str | Path):
+        try:
+            found, name = Path(key).read_bytes(), "the key in the file"
+        except FileNotFoundError:
+            found_none = f"{key}, which does not exist"
+            raise InvalidParameter("key", must_be=must_be, found=found_none) from None
+    elif isinstance(key, bytes | bytearray):
+        found, name = bytes(key), "key"
+    else:
+        raise InvalidType("key", must_be=must_be, found=f"a {type(key).__name__}")
+    if not LEAST_BYTES <= len(found) <= _MOST_BYTES:
+        raise InvalidParameter(name, must_be=must_be, found=f"{len(found)} bytes")
+    return found
+
+
+def data_digest(examples: Examples, key: bytes) -> str:
+    """Keyed digest of rows, targets, silent examples and weights, with types and order."""
+    total = hashlib.blake2b(key=key, digest_size=_SIZE, person=b"lastiterate data")
+    rows = examples.rows
+    total.update(repr((rows.shape, str(rows.dtype), isinstance(rows, np.ndarray))).encode())
+    for _, part in chunks(rows):
+        held = [part] if isinstance(part, np.ndarray) else [part.indptr, part.indices, part.data]
+        for array in held:
+            total.update(_bytes(array))
+    silent = np.zeros(0, dtype=bool) if examples.silent is None else examples.silent
+    weights = () if examples.weights is None else (examples.weights,)
+    for array in (examples.targets, silent, *weights):
+        total.update(repr((array.shape, str(array.dtype))).encode() + _bytes(array))
+    return total.hexdigest()
+
+
+def row_digests(data: str, rows: Iterable[int], key: bytes) -> list[str]:
+    """Keyed digests of rows, from the data's digest and row numbers; row contents are not used."""
+    begun = hashlib.blake2b(data.encode(), key=key, digest_size=_SIZE, person=b"lastiterate row")
+    found = []
+    for row in rows:
+        one = begun.copy()
+        one.update(int(row).to_bytes(8, "big"))
+        found.append(one.hexdigest())
+    return found
+
+
+def is_digest(text: object) -> bool:
+    """Whether it looks like one of these."""
+    return isinstance(text, str) and _PATTERN.fullmatch(text) is not None
+
+
+def same(one: str, other: str) -> bool:
+    """Compared in a time that does not tell where they differ."""
+    return hmac.compare_digest(one, other)
+
+
+def _bytes(array: NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+# Examples that lie elsewhere: all that a training may ask of them, and all that leaves them.
+#
+# Batches, noise, steps and projections are drawn and taken where the loop runs, once a step.
+# Wherever the rows are, only sums over examples are computed there, and the same question has the
+# same answer: one that is asked again, by whatever failure, changes nothing.
+
+GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
+
+
+class Shards(Protocol):
+    """Examples with the same public facts as `Examples`, of which only sums are to be had."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def features(self) -> int: ...
+
+    @property
+    def feature_bound(self) -> float: ...
+
+    @property
+    def intercept(self) -> float: ...
+
+    @property
+    def offset(self) -> Array | None: ...
+
+    @property
+    def centre(self) -> Centre | None: ...
+
+    @property
+    def parameters(self) -> int: ...
+
+    @property
+    def radius(self) -> float: ...
+
+    @property
+    def is_mapped(self) -> bool: ...
+
+    @property
+    def is_sparse(self) -> bool: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    def around(self, centre: Centre) -> Shards:
+        """The examples, with rows counted around this centre."""
+        ...
+
+    def in_units(self) -> NDArray[np.int64]:
+        """The result of `centring.sum_in_units` for the rows."""
+        ...
+
+    def far_rows(self) -> tuple[int, int]:
+        """The result of `norms.far_rows` for the rows."""
+        ...
+
+    def batches(
+        self, rule: BatchRule, objective: Objective, chance: Randomness
+    ) -> Iterator[GradientSum]:
+        """The endless sequence of batches that the rule makes of them, drawn as it is asked for."""
+        ...
+
+
+AnyExamples = Examples | Shards
+
+
+# How confidence intervals are recorded in a model and in its certificate.
+
+MEASURED = ("interval_estimate_", "interval_covariance_")
+
+
+def interval_digest(estimate: Array, covariance: Array) -> str:
+    """The digest of an estimate and the covariance of its error, as certificates state it."""
+    both = np.append(estimate.ravel(), covariance.ravel())
+    return sha256(np.ascontiguousarray(both, dtype="<f8").tobytes()).hexdigest()

@@ -27,6 +27,10 @@ longer than a clip below 1e-5 by no more than rounding) that may fail too, and `
 halves intervals in many digits, which cannot: no finite logits raise an error.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, localcontext
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -35,19 +39,27 @@ from scipy.special import wrightomega
 
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import NumericalFailure
-from lastiterate.train.envelope_exact import exact_wrong_part
-from lastiterate.train.envelope_step import SMALL, Floats, dot, newton, put_on_sphere
 
 TOLERANCE = 1e-11
+
 _ROUNDING = 1e-13  # of F, relative to 2 + s/2: of floats, and of `grown`
+
 CERTIFIED = TOLERANCE - _ROUNDING  # what |F|/(2 + s/2), as measured, may be
+
 _LOWEST = -80.0
+
 _TINY = 1e-36
+
 _COARSE_ROUNDS = 2
+
 _FINE_ROUNDS = 20
+
 _HALVINGS = 64
+
 _DOUBT = 1e-3  # of a squared length in float32
+
 _MOST_IN_DOUBT = 2_000  # classes, whose sum in float32 is off by 2e-4 at most
+
 _LEAST_SQUARED = 1e-6  # that float32 has the square of
 
 Columns = NDArray[np.intp]
@@ -250,3 +262,172 @@ def _halved(v: Array, c: float) -> tuple[Array, Columns]:
     off = s * p + (s * m - np.log1p(-m)) - v + np.log(p)
     # Classes whose p has no logarithm in floats are as good as absent.
     return p, _too_far_off(np.where(p <= 1e-300, 0.0, off), s)
+
+
+# One step of Newton's method for the envelope's equations, in the notation of `envelope`.
+
+Floats = NDArray[np.floating]
+
+SMALL = 1e-3  # the norm of steps for which `grown` will do
+
+_FAR_UP = 0.5
+
+
+def newton(
+    p: Floats, h: Floats, m: Floats, s: Floats, c: Any, spare: Floats, *, small: bool
+) -> tuple[Floats, Floats, Any]:
+    r"""The new m and s; p and h are changed in place.
+
+    The unknowns are log p and s.  With weights :math:`w = p/(1 + sp)` the step is
+    :math:`\delta_i = (h_i - p_i s' - B')/(1 + sp_i)`, and two linear equations give the new s' and
+    B': that m changes by :math:`\sum p\delta`, and that the point comes to lie on the sphere.  If
+    `small`, p is right only where the third number, :math:`|\delta|^2`, is.
+    """
+    slope = np.multiply(p, s, out=spare[0])
+    slope += 1
+    weight = np.divide(p, slope, out=spare[1])
+    squares, total, pull = dot(p, p), weight.sum(axis=0), dot(weight, h)
+    weight *= p
+    first, second, pull_first = weight.sum(axis=0), dot(weight, p), dot(weight, h)
+    empty = 1 - m
+    steep = s + 1 / empty
+    by_total = 1 + steep * total
+    by_first = m - steep * first
+    offset = steep * pull - np.log(empty)
+    cross = m * total + first
+    missing = pull_first + m * pull - (c * c - m * m - squares) / 2
+    new_s = (missing * by_total - cross * offset) / (
+        (m * first + second) * by_total + cross * by_first
+    )
+    step = np.multiply(p, new_s, out=weight)
+    np.subtract(h, step, out=step)
+    step -= (offset + by_first * new_s) / by_total
+    step /= slope
+    if small:
+        h -= step
+        p *= grown(step, spare[0])
+        return p.sum(axis=0), np.maximum(new_s, s / 1000), dot(step, step)
+    # Written so that a column of nan keeps no other from it.
+    if not step.max() <= _FAR_UP:
+        _bend(step, p, s)
+    h -= step
+    np.exp(step, out=step)
+    p *= step
+    m = p.sum(axis=0)
+    # Too far off the sphere for the next step to be of use; written so that nan is.
+    far = np.flatnonzero(~(m <= c + c * _FAR_UP))
+    if far.size:
+        moved = np.take(p, far, axis=1)
+        m[far], factor = put_on_sphere(moved, c)
+        p[:, far] = moved
+        h[:, far] -= np.log(factor)
+    return m, np.maximum(new_s, s / 1000), None
+
+
+def grown(step: Floats, out: Floats) -> Floats:
+    """exp(step) to within 4.2e-14 for steps of at most `SMALL`, several times as fast."""
+    np.multiply(step, 1 / 6, out=out)
+    out += 0.5
+    out *= step
+    out += 1
+    out *= step
+    out += 1
+    return out
+
+
+def _bend(step: Floats, p: Floats, s: Floats) -> None:
+    """Beyond p = 1/s the equation bends: going up far, step in p instead of in log p."""
+    with_s = p * s
+    rows, columns = np.nonzero((step > _FAR_UP) & (np.log(with_s) + step > 0))
+    from_bend = with_s[rows, columns]
+    bent = np.maximum(np.log1p(step[rows, columns]), -np.log(from_bend))
+    step[rows, columns] = np.minimum(bent, -np.log(p[rows, columns]))
+
+
+def put_on_sphere(p: Floats, c: Any) -> tuple[Floats, Floats]:
+    """Scale p so that m^2 + |p|^2 = c^2; m, and the factor."""
+    m = p.sum(axis=0)
+    factor = c / np.sqrt(m * m + dot(p, p))
+    p *= factor
+    return m * factor, factor
+
+
+def dot(x: Floats, y: Floats) -> Floats:
+    sums: Floats = np.einsum("ij,ij->j", x, y)
+    return sums
+
+
+# The envelope's equations for one example, by halving intervals in many digits.
+#
+# It takes seconds, and is needed where floats end: for logits of 1e299, or residuals that are
+# longer
+# than a tiny clip by no more than rounding.  For a given multiplier s the mass m falls with the
+# common constant B, and the norm of the residual falls with s.  Two intervals that are halved hold
+# the solution, whatever the logits: nothing can fail.
+
+_DIGITS = 45
+
+_EXACT_HALVINGS = 130
+
+_NEWTON = 3
+
+_LEAST_LOG = Decimal(-90)
+
+_EXACT_TINY = Decimal(-40)  # below it, a solution of y + log y = x is e^x to many digits
+
+
+def exact_wrong_part(v: Sequence[float], c: float) -> list[float]:
+    """Wrong-class probabilities for finite wrong logits less the label's."""
+    with localcontext(prec=_DIGITS):
+        logits, clip = [Decimal(one) for one in v], Decimal(c)
+        top = max(Decimal(0), *logits)
+        p = [(one - top).exp() for one in logits]
+        total = sum(p) + (-top).exp()
+        p = [one / total for one in p]
+        if _squared_norm(p) > clip * clip:
+            p = _clipped(logits, clip, top)
+        return [float(one) for one in p]
+
+
+def _clipped(v: list[Decimal], c: Decimal, top: Decimal) -> list[Decimal]:
+    spread = Decimal(len(v)).ln() + 2
+    low, high = _LEAST_LOG, (4 * (top + spread) / (c * c)).ln()
+    p: list[Decimal] = []
+    for _ in range(_EXACT_HALVINGS):
+        log_s = (low + high) / 2
+        p = _for_multiplier(v, log_s, top, spread)
+        low, high = (log_s, high) if _squared_norm(p) > c * c else (low, log_s)
+    factor = c / _squared_norm(p).sqrt()
+    return [one * factor for one in p]
+
+
+def _for_multiplier(
+    v: list[Decimal], log_s: Decimal, top: Decimal, spread: Decimal
+) -> list[Decimal]:
+    """p for this s, by halving an interval of B less the top logit."""
+    s = log_s.exp()
+    # As B is at least 0, and as no p exceeds 1.
+    least, most = max(-top, -s), s + spread
+    p: list[Decimal] = []
+    for _ in range(_EXACT_HALVINGS):
+        beyond = (least + most) / 2
+        p = [_omega(one - top - beyond + log_s) / s for one in v]
+        m = sum(p, Decimal(0))
+        small = m >= 1 or s * m - (1 - m).ln() - top > beyond
+        least, most = (beyond, most) if small else (least, beyond)
+    return p
+
+
+def _omega(x: Decimal) -> Decimal:
+    """The solution of y + log y = x."""
+    if x < _EXACT_TINY:
+        return x.exp()
+    y = Decimal(float(wrightomega(float(x)))) if x < 10**15 else x
+    for _ in range(_NEWTON):
+        y *= (1 + x - y.ln()) / (1 + y)
+    return y
+
+
+def _squared_norm(p: list[Decimal]) -> Decimal:
+    m = sum(p, Decimal(0))
+    return m * m + sum((one * one for one in p), Decimal(0))

@@ -16,11 +16,14 @@ Each class proves c and h for its clipped loss, so that what is descended is wha
 Residuals have one row for each output and one column for each example.
 """
 
+from __future__ import annotations
+
 import inspect
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +32,11 @@ from scipy.special import expit
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array, at_least
 from lastiterate.errors import InvalidParameter
-from lastiterate.train import clipping, envelope
+from lastiterate.run.loss import Loss
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.train import envelope
 from lastiterate.train.compiled import compiled
-from lastiterate.train.objective import OBJECTIVES, ULPS, Objective, are_labels
+from lastiterate.train.envelope import CERTIFIED, clipped_wrong_part
 
 __all__ = [
     "CLIPS",
@@ -45,9 +50,13 @@ __all__ = [
 ]
 
 CLIPS = ("envelope", "margin")  # of several classes
+
 ELEMENTARY = 2.0**-44  # relative error of exponentials and logarithms that is allowed for
+
 _ROUNDING = 2.0**-53
+
 _LEAST_CLIP = 1e-100  # whose squares are numbers
+
 _FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
 
 
@@ -65,6 +74,110 @@ def from_record(record: Mapping[str, Any]) -> Objective:
         must_be = f"given by {', '.join(expected)}"
         raise InvalidParameter("objective", sorted(parameters), must_be=must_be)
     return kind(**parameters)
+
+
+# The interface of objectives: all that runs, trainers, audits and certificates ask of one.
+
+OBJECTIVES: dict[str, type[Objective]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(ABC):
+    """A convex loss of the outputs of a linear model.
+
+    `residual_bound` is c, `curvature` is h, `residual_error` is how far a computed residual may be
+    from the exact one of the same outputs, and `loss_at_start` bounds the loss at outputs of 0.
+
+    An objective is a frozen dataclass of keywords that states, as class attributes,
+
+    ==============  ==========================================================================
+    output_unit     the noise of an output that a run aims for: 1 in a logit, and a tenth of
+                    the largest target otherwise
+    step_share      the step that a run takes, as a share of the longest, 2/smoothness
+    few_rows        rows a batch below which steps fall; 32 unless stated
+    least_unclipped the least clip at which no residual is clipped; inf unless stated
+    ==============  ==========================================================================
+
+    and implements the abstract methods.  One that lacks any of this cannot be defined or made.
+    By its name, that of the class, certificates find it in `OBJECTIVES`.
+    """
+
+    clip: float
+
+    output_unit: ClassVar[float]
+    step_share: ClassVar[float]
+    few_rows: ClassVar[int] = 32
+    least_unclipped: ClassVar[float] = math.inf
+
+    def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if abstract:
+            return
+        missing = [one for one in ("output_unit", "step_share") if not hasattr(cls, one)]
+        if missing:
+            raise TypeError(f"objective {cls.__name__} does not state {', '.join(missing)}")
+        known = OBJECTIVES.get(cls.__name__, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"there is an objective called {cls.__name__} already")
+        OBJECTIVES[cls.__name__] = cls
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the model has."""
+        return 1
+
+    @property
+    def residual_bound(self) -> float:
+        """The largest norm of a residual."""
+        return self.clip
+
+    @property
+    @abstractmethod
+    def residual_error(self) -> float:
+        """How far a computed residual may be from the exact one of the same outputs."""
+
+    @property
+    @abstractmethod
+    def curvature(self) -> float:
+        """The Lipschitz constant of the residual."""
+
+    @abstractmethod
+    def loss_at_start(self, offset: float) -> float:
+        """A bound on the loss, whose infimum is 0, at outputs of norm `offset`; inf if none is."""
+
+    @abstractmethod
+    def residual(self, u: Array, y: NDArray[Any]) -> Array:
+        """The gradient of the loss in the outputs `u`."""
+
+    def slopes(self, u: Array, y: NDArray[Any]) -> Array:
+        """The slope of the residual in a single output, in [0, h]; for intervals only."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def admits(self, y: NDArray[Any]) -> bool:
+        """Whether these are targets that the constants hold for."""
+
+    @property
+    @abstractmethod
+    def exposing_targets(self) -> NDArray[Any]:
+        """Two targets whose residuals are as far apart as the clip allows, near the start."""
+
+    def as_record(self) -> dict[str, Any]:
+        """The certificate's record of the objective: its loss and parameters."""
+        return {"loss": type(self).__name__} | asdict(self)
+
+    def loss(self, *, radius: float, l2: float) -> Loss:
+        """Loss constants for bounds, for rows (intercept's constant included) within `radius`."""
+        smoothness = at_least(self.curvature * radius * radius + l2, ulps=ULPS)
+        return Loss(smoothness=smoothness, strong_convexity=l2, regulariser=l2)
+
+    def gradient_bound(self, *, radius: float) -> float:
+        """The largest norm of an example's gradient, the penalty's left out."""
+        return at_least(self.residual_bound * radius, ulps=ULPS)
+
+    def sensitivity(self, *, radius: float, adjacency: str) -> float:
+        """How far two examples' gradients (or one and 0, if left out) may be apart."""
+        return self.gradient_bound(radius=radius) * (2.0 if adjacency == "replace" else 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,10 +296,10 @@ class Softmax(Objective):
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         if self.clip == 2**0.5:
-            return clipping.softmax_residual(u, y)
+            return softmax_residual(u, y)
         if self.kind == "margin":
-            return clipping.margin_clipped_residual(u, y, self.clip)
-        return clipping.envelope_clipped_residual(u, y, self.clip)
+            return margin_clipped_residual(u, y, self.clip)
+        return envelope_clipped_residual(u, y, self.clip)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,3 +397,122 @@ def _spread(mass: float) -> float:
     """The largest p(1 - p) with p at most `mass`, rounded up."""
     share = min(at_least(mass, ulps=ULPS), 0.5)
     return at_least(share * (1.0 - share), ulps=ULPS)
+
+
+ULPS = 8
+
+
+def are_labels(y: NDArray[Any], classes: int) -> bool:
+    """Whether these are whole numbers in 0, .., classes - 1."""
+    return y.dtype.kind in "fiub" and bool(np.isin(y, np.arange(classes)).all())
+
+
+# Clipping that leaves a convex loss.
+#
+# Scaling a softmax residual down to a norm is *not* the gradient of a convex function with three
+# or more classes, and a step along it may drive two models apart.  The two clips here are
+# gradients of convex losses.  Logits and residuals have one row for each class and one column for
+# each example.
+#
+# =====  ==============================================================
+# u      logits, (classes, examples)
+# y      labels, whole numbers below `classes`
+# p      softmax of u; the residual is p - e_y
+# c      the largest norm of a residual
+# =====  ==============================================================
+
+Labels = NDArray[np.intp]
+
+
+def softmax_residual(u: Array, y: Labels) -> Array:
+    """p - e_y."""
+    residual: Array = u - u.max(axis=0)
+    np.exp(residual, out=residual)
+    residual /= residual.sum(axis=0)
+    residual[y, np.arange(y.size)] -= 1.0
+    return residual
+
+
+def margin_clipped_residual(u: Array, y: Labels, c: float) -> Array:
+    r"""(p - e_y) scaled by min(1, tau/(1 - p_y)) with :math:`\tau = c/\sqrt2`.
+
+    The loss is h(s(u)), where :math:`s = \log\sum_{i \ne y} e^{u_i} - u_y` is convex and
+    :math:`h' = \min(\mathrm{sigmoid}, \tau)` does not decrease: convex.  A residual of wrong mass
+    m has norm at most :math:`\sqrt2 m`, so clipped ones have norm at most c.
+    """
+    residual = softmax_residual(u, y)
+    wrong = -residual[y, np.arange(y.size)]
+    tau = c * np.sqrt(0.5)
+    residual *= np.minimum(1.0, tau / np.maximum(wrong, tau))
+    return residual
+
+
+def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
+    r"""The gradient of :math:`\inf_v \ell(v) + c|u - v|`, for the softmax loss, to within 1e-11.
+
+    An infimal convolution of convex functions: convex, c-Lipschitz, as smooth as the loss, and
+    equal to it where |p - e_y| <= c.
+    """
+    fast = compiled("envelope", u.size)
+    if fast is None:
+        return _clipped(u, y, c)
+    residual, left = fast.clipped(u, y, c, CERTIFIED)
+    if left.size:
+        residual[:, left] = _clipped(u[:, left], y[left], c)
+    return np.asarray(residual)
+
+
+def _clipped(u: Array, y: Labels, c: float) -> Array:
+    # The label's row changes places with the first, so that the others are the wrong classes.
+    own = y * y.size + np.arange(y.size)
+    logits: Array = np.subtract(u, u.ravel()[own], order="C")
+    flat = logits.reshape(-1)
+    flat[own] = logits[0]
+    logits[1:] = clipped_wrong_part(logits[1:], c)
+    wrong = logits[1:].sum(axis=0)
+    logits[0] = flat[own]
+    flat[own] = -wrong
+    return logits
+
+
+# Checks of a run's claims about its losses: the only list, for trainers and verifiers.
+#
+# A Lipschitz constant needs no entry: no run may state one below what its sensitivity implies.
+
+
+def broken_promises(
+    run: TrainingRun, objective: Objective, radius: float, *, slack: float = 0.0
+) -> Iterator[InvalidParameter]:
+    """Every claim of `run` that is not true of `objective` on rows of norm at most `radius`.
+
+    Constants may fall short by a relative `slack`.
+    """
+    if not run.has_plain_steps:
+        name = "momentum" if run.average is None else "average"
+        must_be = "left out: the trainers take plain gradient steps and publish the last iterate"
+        yield InvalidParameter(f"run.{name}", getattr(run, name), must_be=must_be)
+    loss, l2 = run.loss, run.loss.regulariser
+    needed = objective.loss(radius=radius, l2=l2).smoothness
+    assert needed is not None
+    if not (loss.smoothness or 0.0) >= needed * (1.0 - slack):
+        must_be = f"at least {needed!r}, as in training"
+        yield InvalidParameter("run.loss.smoothness", loss.smoothness, must_be=must_be)
+    if not loss.convex:
+        must_be = "True: the losses that are trained are convex"
+        yield InvalidParameter("run.loss.convex", loss.convex, must_be=must_be)
+    if loss.strong_convexity > l2:
+        must_be = f"at most loss.regulariser = {l2!r}: only a penalty gives it"
+        yield InvalidParameter("run.loss.strong_convexity", loss.strong_convexity, must_be=must_be)
+    if loss.holder is not None:
+        must_be = "None: no trainer of this library can guarantee Hoelder constants"
+        yield InvalidParameter("run.loss.holder", loss.holder, must_be=must_be)
+    if loss.outputs is not None and loss.outputs < objective.outputs:
+        must_be = f"at least {objective.outputs}, the outputs of the model, or None"
+        yield InvalidParameter("run.loss.outputs", loss.outputs, must_be=must_be)
+    if run.clip_norm is not None:
+        must_be = "None: these objectives clip without norm clipping"
+        yield InvalidParameter("run.clip_norm", run.clip_norm, must_be=must_be)
+    least = objective.sensitivity(radius=radius, adjacency=run.adjacency)
+    if not run.sensitivity >= least * (1.0 - slack):
+        must_be = f"at least {least!r}, as in training"
+        yield InvalidParameter("run.sensitivity", run.sensitivity, must_be=must_be)

@@ -6,7 +6,7 @@ scikit-learn wants it.  What was given is checked when a model is fitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from functools import partial
@@ -15,16 +15,13 @@ from textwrap import fill, indent
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from lastiterate import _check
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rules.base import RULES, Resampling
 from lastiterate.run.batch_rules.ordered import SHUFFLED
-from lastiterate.train.setting_checks import (
-    checked_preprocessing,
-    checked_text_columns,
-    checked_truth,
-    only_false,
-)
+from lastiterate.tables.column_rules import WIDE, is_wide
 
 # The noise is searched for, which takes too long for batches of random size drawn every step.
 TRAINED = tuple(
@@ -37,7 +34,9 @@ _ADD_REMOVE = (
     "the number of examples is public here, so none is added or removed; 'zero-out' keeps an "
     "example's place and takes its gradient away"
 )
+
 _OTHER_ADJACENCIES = dict.fromkeys(("add-remove", "add_remove"), _ADD_REMOVE)
+
 _OTHER_BATCHES = {
     "shuffled": SHUFFLED,
     "poisson": "batches of random size are accounted for, but their noise takes too long to "
@@ -75,13 +74,44 @@ def or_none(kind: SettingKind) -> SettingKind:
 
 
 _TARGET = SettingKind("float", _check.target_epsilon)
+
 POSITIVE = SettingKind("float", partial(_check.number, above=0.0))
+
 NOT_NEGATIVE = SettingKind("float", partial(_check.number, at_least=0.0))
 
 
 def setting(default: Any, kind: SettingKind, words: str) -> Any:
     """A field of settings."""
     return field(default=default, metadata={"kind": kind, "words": words})
+
+
+# Checks of settings that are neither numbers nor one of a few words.
+
+
+def checked_truth(name: str, value: Any) -> bool:
+    """True or False, checked."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidType(name, value, must_be="True or False")
+    return bool(value)
+
+
+def checked_text_columns(name: str, value: Any) -> tuple[tuple[str, int, int], ...]:
+    """Names and features of columns, in order, checked."""
+    must_be = "a mapping of column names to (first feature, first feature after them)"
+    if value is None:
+        return ()
+    if isinstance(value, tuple):  # checked before
+        value = {column: (first, after) for column, first, after in value}
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in value):
+        raise InvalidType(name, must_be=must_be, found=type(value).__name__)
+    found = []
+    for column, features in value.items():
+        if not isinstance(features, Sequence) or len(features) != 2:
+            raise InvalidParameter(f"{name}[{column!r}]", features, must_be="a pair of numbers")
+        first = _check.count(f"{name}[{column!r}]", features[0], at_least=0)
+        after = _check.count(f"{name}[{column!r}]", features[1], at_least=first + 1)
+        found.append((column, first, after))
+    return tuple(found)
 
 
 @dataclass(eq=False, repr=False)
@@ -213,6 +243,30 @@ class RunSettings:
         return tuple((each.name, getattr(self, each.name)) for each in fields(RunSettings))
 
 
+def only_false(name: str, value: Any) -> bool:
+    """False; raises for anything else."""
+    if value:
+        must_be = (
+            "False: the guarantee is of a single run from a start that does not depend on the "
+            "data; for two runs, compose their reports"
+        )
+        raise InvalidParameter(name, value, must_be=must_be)
+    return False
+
+
+def checked_preprocessing(name: str, value: Any) -> dict[str, str]:
+    """Names of steps, each with "private" or "public" for the rows it was fitted on, checked."""
+    must_be = 'a mapping of names of steps to "private" or "public"'
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) and one for one in value):
+        raise InvalidType(name, value, must_be=must_be)
+    return {
+        step: _check.choice(f"{name}[{step!r}]", said, among=(PRIVATE, PUBLIC))
+        for step, said in value.items()
+    }
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class Settings(RunSettings):
     """Settings that all private linear models share."""
@@ -283,3 +337,20 @@ def _entry(each: Field[Any]) -> str:
     default = "optional" if each.default is None else f"default={each.default!r}"
     words = indent(fill(each.metadata["words"], 88), "    ")
     return f"{each.name} : {said}, {default}\n{words}"
+
+
+def checked_range(name: str, value: Any) -> tuple[float, float]:
+    """The low and the high end of a range, checked."""
+    must_be = "(low, high), two finite numbers with low < high"
+    try:
+        low, high = (_check.number(name, end) for end in value)
+    except (TypeError, ValueError):
+        raise InvalidType(name, value, must_be=must_be) from None
+    if not low < high:
+        raise InvalidParameter(name, value, must_be=must_be)
+    if not is_wide(low, high):
+        raise InvalidParameter(name, value, must_be=WIDE)
+    return low, high
+
+
+PRIVATE, PUBLIC = "private", "public"  # whose rows a step of preprocessing was fitted on

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from lastiterate.train.compiled import elementary
+from lastiterate.train.compiled import loops as elementary
 
 RNG = np.random.default_rng(0)
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import NumericalFailure
-from lastiterate.train import clipping, envelope
+from lastiterate.train import envelope
+from lastiterate.train import objectives as clipping
 from lastiterate.train.compiled import envelope as compiled
 
 from ..test_envelope import CLIPS, check

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from lastiterate.train import compiled
-from lastiterate.train.compiled import logistic
+from lastiterate.train.compiled import loops as logistic
 from lastiterate.train.objectives import Logistic
 
 

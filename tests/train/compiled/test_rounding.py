@@ -7,7 +7,8 @@ import pytest
 
 from lastiterate.run.training_run import Unbounded
 from lastiterate.train import noisy_descent
-from lastiterate.train.compiled import outputs, step
+from lastiterate.train.compiled import loops as outputs
+from lastiterate.train.compiled import loops as step
 
 CLASSES, EXAMPLES, FEATURES = 3, 1_001, 17
 

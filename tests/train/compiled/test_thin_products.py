@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.train import gradient_sum
+from lastiterate.train import noisy_descent as gradient_sum
 from lastiterate.train.centring import Centre
-from lastiterate.train.compiled import compiled, thin_products
+from lastiterate.train.compiled import compiled
+from lastiterate.train.compiled import loops as thin_products
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent

@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from lastiterate._numerics.rounding import Array
-from lastiterate.train.compiled.elementary import COMPILED, exp, log, rough_log
+from lastiterate.train.compiled.loops import COMPILED, exp, log, rough_log
 
 Columns = NDArray[np.intp]
 

@@ -7,8 +7,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from lastiterate._numerics.rounding import Array
-from lastiterate.train import rounded_normal as law
-from lastiterate.train.compiled.elementary import STEP_BY_STEP, exp
+from lastiterate.train import noise as law
+from lastiterate.train.compiled.loops import STEP_BY_STEP, exp
 
 Words = NDArray[np.uint64]
 Whole = NDArray[np.int64]

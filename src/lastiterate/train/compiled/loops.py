@@ -1,37 +1,153 @@
-r"""Products of float64 weights with rows as they count, which are never stored, for a few outputs.
+"""A step of noisy descent on the grid in one pass, rounded as numpy does in several."""
 
-BLAS is slow where one side of a matrix is as short as the number of classes, and wants rows of
-float64.  Here rows stay as they are kept: a few of their columns at a time are converted to what
-counts, entry by entry as `counted_rows` does and rounded alike, into a buffer that a processor's
-first cache holds.  Every product is float64, and every number that comes out is a sum of such
-products, in some order, fused or not: that is all that `step_error` asks for.
+from __future__ import annotations
 
-**Layout.** As in `compiled.envelope`, loops take several columns at once if all numbers of a tile
-lie at distances that are constants: `_COLUMNS` from one row of a tile to the next, which is no
-power of two, so that the rows of a tile do not compete for the same lines of a cache.
-"""
-
+import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from lastiterate._numerics.rounding import Array
-from lastiterate.train.compiled.elementary import COMPILED, STEP_BY_STEP
+
+# Fused products are more exact, never less.  Any other liberty would undo the reductions below.
+COMPILED: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "cache": True}
+
+# Without them, for what is to be the same to the bit whether Numba is there or not.
+STEP_BY_STEP = COMPILED | {"fastmath": False}
+
+
+@njit(**STEP_BY_STEP)
+def step(
+    whole: NDArray[np.int64],
+    parameters: Array,
+    gradient_sum: Array,
+    noise: NDArray[np.int64],
+    batch_size: int,
+    regulariser: float,
+    per_unit: float,
+    unit: float,
+) -> None:
+    """Change the whole numbers and the parameters in place; `per_unit` is step size over unit."""
+    for i in range(whole.shape[0]):
+        for k in range(whole.shape[1]):
+            direction = gradient_sum[i, k] / batch_size + regulariser * parameters[i, k]
+            whole[i, k] += noise[i, k] - np.int64(np.rint(direction * per_unit))
+            parameters[i, k] = unit * whole[i, k]
+
+
+# Clipped residuals of the logistic loss, several at a time.
+
+
+def residuals(u: Array, y: NDArray[Any], clip: float) -> Array:
+    """The sigmoid of u less y, cut to [-clip, clip]; for one row of outputs."""
+    found = np.empty(u.shape)
+    # As they are if labels, as others would be compiled for anew.
+    targets = y if y.dtype == np.intp else y.astype(np.float64, copy=False)
+    _residuals(u.ravel(), targets, clip, found.ravel())
+    return found
+
+
+@njit(**COMPILED)
+def _residuals(u: Array, y: Array, clip: float, out: Array) -> None:
+    for k in range(out.size):
+        e = exp(-abs(u[k]))
+        r = (1.0 if u[k] >= 0.0 else e) / (1.0 + e) - y[k]
+        # Written so that nan stays.
+        r = clip if r > clip else r
+        out[k] = -clip if r < -clip else r
+
+
+# Outputs from products with rows, and back, in one pass each, rounded as numpy does in several.
+
+
+@njit(**STEP_BY_STEP)
+def outputs(products: NDArray[Any], factors: Array, constants: Array, out: Array) -> None:
+    """factors * products + constants; of the products, one column for each of the constants."""
+    for i in range(out.shape[0]):
+        constant = constants[i]
+        for k in range(out.shape[1]):
+            out[i, k] = np.float64(products[k, i]) * factors[k] + constant
+
+
+@njit(**STEP_BY_STEP)
+def centred(
+    products: NDArray[Any],
+    factors: Array,
+    at_centre: Array,
+    shifts: Array,
+    constants: Array,
+    out: Array,
+) -> None:
+    """factors * products - at_centre * shifts + constants."""
+    for i in range(out.shape[0]):
+        centre, constant = at_centre[i], constants[i]
+        for k in range(out.shape[1]):
+            scaled = np.float64(products[k, i]) * factors[k]
+            out[i, k] = (scaled - centre * shifts[k]) + constant
+
+
+@njit(**STEP_BY_STEP)
+def weighed(residual: Array, factors: Array, out: NDArray[Any]) -> None:
+    """factors * residual in the precision of `out`."""
+    for i in range(residual.shape[0]):
+        for k in range(residual.shape[1]):
+            out[i, k] = residual[i, k] * factors[k]
+
+
+@njit(**STEP_BY_STEP)
+def scaled_rows(rows: NDArray[Any], factors: Array, out: Array) -> None:
+    """factors * rows in float64, row by row."""
+    for k in range(rows.shape[0]):
+        factor = factors[k]
+        for j in range(rows.shape[1]):
+            out[k, j] = np.float64(rows[k, j]) * factor
+
+
+@njit(**STEP_BY_STEP)
+def centred_rows(
+    rows: NDArray[Any], factors: Array, shifts: Array, mean: Array, out: Array
+) -> None:
+    """factors * rows - shifts * mean in float64, row by row."""
+    for k in range(rows.shape[0]):
+        factor, shift = factors[k], shifts[k]
+        for j in range(rows.shape[1]):
+            out[k, j] = np.float64(rows[k, j]) * factor - shift * mean[j]
+
+
+# Products of float64 weights with rows as they count, which are never stored, for a few outputs.
+#
+# BLAS is slow where one side of a matrix is as short as the number of classes, and wants rows of
+# float64.  Here rows stay as they are kept: a few of their columns at a time are converted to what
+# counts, entry by entry as `counted_rows` does and rounded alike, into a buffer that a processor's
+# first cache holds.  Every product is float64, and every number that comes out is a sum of such
+# products, in some order, fused or not: that is all that `step_error` asks for.
+#
+# **Layout.** As in `compiled.envelope`, loops take several columns at once if all numbers of a tile
+# lie at distances that are constants: `_COLUMNS` from one row of a tile to the next, which is no
+# power of two, so that the rows of a tile do not compete for the same lines of a cache.
 
 MOST_OUTPUTS = 100  # beyond which tiles outgrow the cache
 
 _index: Any = np.uintp  # see `compiled.envelope`
+
 _COLUMNS = _index(200)
+
 _ROWS, _OUTPUTS = _index(4), _index(5)  # of a tile; their products are kept in registers
+
 _LINE = 8  # numbers in a line of the cache
+
 _1, _2, _3, _4 = (_index(k) * _COLUMNS for k in range(1, 5))
+
 _ANY_ORDER: dict[str, Any] = COMPILED | {"fastmath": {"contract", "reassoc"}}
+
 _NONE = np.empty(0)
 
 
-def outputs(
+def thin_outputs(
     rows: NDArray[Any],
     factors: Array,
     shifts: Array | None,
@@ -223,3 +339,91 @@ def _add_to_one(tile: Array, sums: Array, at: int, wide: int, weights: Array) ->
     for j in range(_index(0), wide):
         x0, x1, x2, x3 = tile[j], tile[_1 + j], tile[_2 + j], tile[_3 + j]
         sums[at + j] = sums[at + j] + r0 * x0 + r1 * x1 + r2 * x2 + r3 * x3
+
+
+# Exponential and logarithm as compiled loops can take them several at a time.
+#
+# Those of the C library would be called once for each number.  Both are within 4e-16 of the true
+# value, relatively; nan stays nan, and so does what has no logarithm.
+
+_WHOLE = 1.5 * 2.0**52  # added to a number, leaves it rounded in the lowest bits
+
+_WHOLE_BITS = 0x4338 << 48
+
+_BIAS = 1023
+
+_MANTISSA = 52
+
+_PER_LOG_2 = 1.0 / math.log(2.0)
+
+_LOG_2 = float.fromhex("0x1.62e42feep-1")  # so short that multiples are exact
+
+_LOG_2_REST = float.fromhex("0x1.a39ef35793c76p-33")
+
+_VANISHES = -700.0
+
+_ROOT_OF_HALF_BITS = 0x3FE6A09E667F3BCD
+
+_LEAST = 2.0**-1022
+
+_E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (
+    1.0 / math.factorial(k) for k in range(2, 14)
+)
+
+
+@intrinsic
+def _bits(_: Any, x: Any) -> Any:
+    return types.int64(types.float64), lambda _, builder, __, taken: builder.bitcast(
+        taken[0], ir.IntType(64)
+    )
+
+
+@intrinsic
+def _number(_: Any, bits: Any) -> Any:
+    return types.float64(types.int64), lambda _, builder, __, taken: builder.bitcast(
+        taken[0], ir.DoubleType()
+    )
+
+
+@njit(**COMPILED)
+def exp(x: float) -> float:
+    """The exponential of x, which is at most 700; 0 below -700."""
+    # 2^k e^r with |r| at most log(2)/2.
+    y = _VANISHES if x < _VANISHES else x
+    k_and_more = y * _PER_LOG_2 + _WHOLE
+    k = k_and_more - _WHOLE
+    r = (y - k * _LOG_2) - k * _LOG_2_REST
+    q = ((_E13 * r + _E12) * r + _E11) * r + _E10
+    q = (((q * r + _E9) * r + _E8) * r + _E7) * r + _E6
+    q = (((q * r + _E5) * r + _E4) * r + _E3) * r + _E2
+    power = _number((_bits(k_and_more) + _BIAS) << _MANTISSA)
+    found = (1.0 + (r + r * r * q)) * power
+    return 0.0 if x < _VANISHES else found
+
+
+@njit(**COMPILED)
+def log(x: float) -> float:
+    """Nan but for positive numbers, finite and of full precision."""
+    # x = 2^k y with y about 1, and log y = 2 artanh((y - 1)/(y + 1)).
+    above = ((_bits(x) - _ROOT_OF_HALF_BITS) >> _MANTISSA) << _MANTISSA
+    y = _number(_bits(x) - above)
+    k = _number(_WHOLE_BITS + (above >> _MANTISSA)) - _WHOLE
+    t = (y - 1.0) / (y + 1.0)
+    z = t * t
+    q = (((1 / 23 * z + 1 / 21) * z + 1 / 19) * z + 1 / 17) * z + 1 / 15
+    q = (((q * z + 1 / 13) * z + 1 / 11) * z + 1 / 9) * z + 1 / 7
+    q = (q * z + 1 / 5) * z + 1 / 3
+    found = k * _LOG_2 + (2.0 * t + (2.0 * t * z * q + k * _LOG_2_REST))
+    return found if _LEAST <= x < np.inf else np.nan
+
+
+@njit(**COMPILED)
+def rough_log(x: float) -> float:
+    """The logarithm to within about 2e-5."""
+    above = ((_bits(x) - _ROOT_OF_HALF_BITS) >> _MANTISSA) << _MANTISSA
+    y = _number(_bits(x) - above)
+    k = _number(_WHOLE_BITS + (above >> _MANTISSA)) - _WHOLE
+    t = (y - 1.0) / (y + 1.0)
+    z = t * t
+    found = k * (_LOG_2 + _LOG_2_REST) + 2.0 * t * ((1 / 5 * z + 1 / 3) * z + 1.0)
+    return found if _LEAST <= x < np.inf else np.nan
