@@ -25,7 +25,7 @@ import numpy as np
 import regression_data
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from lastiterate.linear_model import fit_inputs
+from lastiterate.linear_model import estimator as fit_inputs
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.train import defaults, noisy_descent

@@ -20,7 +20,7 @@ from lastiterate.features.transformers import (
     Scattering2D,
 )
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from lastiterate.run.training_run import Ball as Ball
     from lastiterate.run.training_run import TrainingRun as TrainingRun
     from lastiterate.run.training_run import Unbounded as Unbounded
-    from lastiterate.saved_model.load_model import load as load
-    from lastiterate.saved_model.save_model import save as save
+    from lastiterate.saved_model.load import load as load
+    from lastiterate.saved_model.save import save as save
     from lastiterate.shifts.optimal_shifts import optimal_shifts as optimal_shifts
     from lastiterate.unlearn.unlearning import Unlearning as Unlearning
     from lastiterate.unlearn.unlearning import unlearning as unlearning
@@ -91,8 +91,8 @@ _HOME = {
     "run.training_run": ("Ball", "TrainingRun", "Unbounded"),
     "run.optimizer": ("ExponentialAverage", "TailAverage"),
     "run.loss": ("Loss",),
-    "saved_model.load_model": ("load",),
-    "saved_model.save_model": ("save",),
+    "saved_model.load": ("load",),
+    "saved_model.save": ("save",),
     "langevin_sampling": ("langevin",),
     "unlearn.unlearning": ("Unlearning", "unlearning"),
 }

@@ -28,9 +28,9 @@ from lastiterate._display import as_markdown
 from lastiterate._files import sealed, with_an_end
 from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
-from lastiterate.saved_model.load_model import folder_with, loaded
+from lastiterate.saved_model.load import folder_with, loaded
 from lastiterate.saved_model.model_file import SavedModel, digest
-from lastiterate.saved_model.save_model import REMEDY, empty_folder, saved_model_of
+from lastiterate.saved_model.save import REMEDY, empty_folder, saved_model_of
 from lastiterate.saved_model.weight_files import CONFIG, HUB, HUB_FORMAT, HUB_TENSORS, hub_model
 
 __all__ = ["load", "save"]

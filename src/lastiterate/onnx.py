@@ -25,9 +25,8 @@ from lastiterate.features.maps import (
     directions,
     share_of_norm,
 )
-from lastiterate.saved_model.model_file import SavedModel, labels_in
-from lastiterate.saved_model.pipeline_steps import FeatureStep, ScalerStep, Step
-from lastiterate.saved_model.save_model import saved_model_of
+from lastiterate.saved_model.model_file import FeatureStep, SavedModel, ScalerStep, Step, labels_in
+from lastiterate.saved_model.save import saved_model_of
 
 try:
     from google.protobuf.message import DecodeError

@@ -28,10 +28,10 @@ from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
 from lastiterate.other_releases import MEAN
+from lastiterate.saved_model.file_writing import read_tensors
 from lastiterate.saved_model.model_file import digest as model_digest
 from lastiterate.saved_model.model_file import read_model
-from lastiterate.saved_model.safetensors_file import read_tensors
-from lastiterate.saved_model.save_model import saved_model_of
+from lastiterate.saved_model.save import saved_model_of
 from lastiterate.saved_model.weight_files import LayerNumbers, SavedHead
 
 ROWS = np.random.default_rng(0).normal(size=(2_000, 3))

@@ -20,7 +20,7 @@ from lastiterate.features.transformers import (
     Scattering2D,
 )
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 
 KEY = b"a secret of 16 bytes or more"
 PIXELS, LABELS = load_digits(return_X_y=True)

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 import lastiterate as li
 from lastiterate.certificate import fields as statements
 from lastiterate.errors import BudgetExceeded, InvalidCertificate, InvalidParameter
-from lastiterate.linear_model import candidates
+from lastiterate.linear_model import private_selection as candidates
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.linear_model.private_selection import PrivateSelection

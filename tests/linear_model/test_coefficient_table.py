@@ -11,8 +11,8 @@ from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
 from lastiterate.features.transformers import RandomFourierFeatures
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.coefficient_table import summary
-from lastiterate.linear_model.confidence import InfiniteIntervalsWarning
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.intervals import InfiniteIntervalsWarning
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 

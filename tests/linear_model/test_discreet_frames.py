@@ -7,7 +7,7 @@ from sklearn.pipeline import make_pipeline
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.transformers import QuadraticSketch
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.linear_model.regressors import PrivateRidge

@@ -14,9 +14,9 @@ from scipy.special import ndtri
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import coefficient_moments
+from lastiterate.linear_model import intervals as coefficient_moments
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.coefficient_moments import (
+from lastiterate.linear_model.intervals import (
     Matrices,
     Moments,
     Scale,

@@ -7,8 +7,8 @@ import pytest
 
 from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidParameter, PrivacyWarning
-from lastiterate.linear_model.class_labels import positions_of
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.inputs import positions_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))

@@ -26,7 +26,7 @@ from lastiterate.accounting import account
 from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.linear_model import estimator
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.settings import TRAINED, SettingKind
 from tests.slow import slow_if

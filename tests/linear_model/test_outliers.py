@@ -21,7 +21,7 @@ from lastiterate.certificate.fields import digest
 from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidCertificate, InvalidParameter, PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.published_statistics import (
     OutlierWarning,
     noisy_outlier_counts,

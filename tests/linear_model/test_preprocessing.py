@@ -31,7 +31,7 @@ from lastiterate.certificate.issue import with_digest
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType, PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.linear_model.private_selection import PrivateSelection
 from lastiterate.linear_model.regressors import PrivateRidge

@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_score import PrivateScore, score_total
 from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.other_releases import ACCURACY, ERRORS, KINDS

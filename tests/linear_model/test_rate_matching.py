@@ -11,7 +11,7 @@ from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model import rate_matching
+from lastiterate.linear_model import published_statistics as rate_matching
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
 from lastiterate.linear_model.regressors import PrivateRidge

@@ -11,7 +11,7 @@ from lastiterate.errors import InvalidType
 from lastiterate.features.transformers import PublicBins, QuadraticSketch, RandomFourierFeatures
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.regressors import PrivateRidge
 
 WHOLE = [0.5, 1.0, 2.0, 0.25]

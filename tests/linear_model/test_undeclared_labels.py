@@ -8,7 +8,7 @@ import pytest
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.published_statistics import OutlierWarning
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from tests.train.problems import MODELS, REGRESSORS, made

@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.certificate.issue import with_digest
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import BudgetExceeded, InvalidCertificate, PrivacyWarning
-from lastiterate.linear_model import unlearn_rows
+from lastiterate.linear_model import unlearn as unlearn_rows
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.profile.rounded import gdp_but_for_failure
@@ -84,7 +84,7 @@ class TestAnUnlearnedModel:
         """
         from dataclasses import replace
 
-        from lastiterate.linear_model.removal_request import model_history
+        from lastiterate.linear_model.unlearn import model_history
         from lastiterate.train.noise import randomness
         from lastiterate.train.noisy_descent import Published, noisy_descent
 

@@ -19,7 +19,7 @@ from lastiterate.certificate.issue import with_digest
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter, PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge

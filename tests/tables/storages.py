@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.class_labels import as_column, numbers_in, positions_of
-from lastiterate.linear_model.example_weights import _checked
+from lastiterate.linear_model.estimator import _checked
+from lastiterate.linear_model.inputs import as_column, numbers_in, positions_of
 from lastiterate.tables.cells import BadCells
 from lastiterate.tables.column_rules import rule_of
 from lastiterate.tables.encoder import Encoder, encode_file

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_score import score_total
 from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train import rows as norms

@@ -13,11 +13,11 @@ from lastiterate.features.transformers import (
     RandomFourierFeatures,
     Scattering2D,
 )
-from lastiterate.linear_model import coefficient_moments as moments
+from lastiterate.linear_model import intervals as moments
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.coefficient_moments import Matrices, Scale, exact_sums
-from lastiterate.linear_model.private_scaler import PrivateScaler
-from lastiterate.linear_model.rate_matching import _probability_sums
+from lastiterate.linear_model.intervals import Matrices, Scale, exact_sums
+from lastiterate.linear_model.preprocessing import PrivateScaler
+from lastiterate.linear_model.published_statistics import _probability_sums
 from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.noisy_descent import counted_batches

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train import noisy_descent as gradient_sum
 from lastiterate.train.discreet import harmless_part

@@ -30,7 +30,7 @@ from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.other_releases import published_record
 from lastiterate.report.sentences import certainty_text, protected_change, release_rule
 from lastiterate.report.text import in_columns, wrapped
-from lastiterate.saved_model.save_model import ESTIMATORS
+from lastiterate.saved_model.save import ESTIMATORS
 from lastiterate.tables.encoder import EncodedTable, LabelTarget, Target
 
 

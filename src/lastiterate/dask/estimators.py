@@ -40,8 +40,7 @@ from lastiterate.dask.shards import (
 )
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import classifiers, regressors
-from lastiterate.linear_model.estimator import PrivateLinearModel
-from lastiterate.linear_model.fit_inputs import FitInputs, FitResult
+from lastiterate.linear_model.estimator import FitInputs, FitResult, PrivateLinearModel
 from lastiterate.linear_model.inputs import refuse_raw_frame
 from lastiterate.run.batch_rules.base import RULES
 from lastiterate.run.training_run import TrainingRun

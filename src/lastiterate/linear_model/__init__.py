@@ -10,9 +10,9 @@ except ImportError as error:
 from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.coefficient_table import CoefficientTable, summary
-from lastiterate.linear_model.confidence import InfiniteIntervalsWarning
 from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.intervals import InfiniteIntervalsWarning
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.linear_model.private_selection import PrivateSelection

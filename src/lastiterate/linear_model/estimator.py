@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,42 +11,60 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from lastiterate import _check
 from lastiterate._html import card
 from lastiterate._numerics.rounding import Array
-from lastiterate.accounting import PrivacyReport
-from lastiterate.errors import InvalidParameter
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.certificate.fields import NO_LABELS, caveats
+from lastiterate.certificate.issue import issue
+from lastiterate.certificate.verify import refuse_unverifiable
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.ledger.ledger import kept, one_ledger, reserve_training
-from lastiterate.linear_model.confidence import (
-    IntervalsMixin,
-    measured_attributes,
-    warn_of_collinear_columns,
-    warn_of_flat_parameters,
-)
-from lastiterate.linear_model.example_weights import weighted
-from lastiterate.linear_model.fit_inputs import FitInputs, FitResult, Task, certificate_of
 from lastiterate.linear_model.fit_warnings import (
     warn_of_delta,
     warn_of_dominant_noise,
     warn_of_lost_centre,
     warn_of_several_fits,
 )
-from lastiterate.linear_model.inputs import refuse_raw_frame, rows_alone, rows_and_targets
-from lastiterate.linear_model.preprocessing import preprocessing_of
+from lastiterate.linear_model.inputs import (
+    ScikitLearnParameters,
+    refuse_raw_frame,
+    refuse_unknown_arguments,
+    rows_alone,
+    rows_and_targets,
+)
+from lastiterate.linear_model.intervals import (
+    IntervalsMixin,
+    measured_attributes,
+    warn_of_collinear_columns,
+    warn_of_flat_parameters,
+)
+from lastiterate.linear_model.preprocessing import Preprocessing, preprocessing_of
 from lastiterate.linear_model.published_statistics import (
     PUBLISHED_KINDS,
     PublishedStatistics,
     check_text_columns,
 )
-from lastiterate.linear_model.sklearn_parameters import (
-    ScikitLearnParameters,
-    refuse_unknown_arguments,
-)
-from lastiterate.linear_model.unlearn_rows import UnlearningMixin
+from lastiterate.linear_model.unlearn import UnlearningMixin
+from lastiterate.other_releases import MEAN, Release
+from lastiterate.run.serialise import to_dict
+from lastiterate.tables.cells import BadCells, any_numbers_of, single
+from lastiterate.train.arithmetic import arithmetic, problem_of
 from lastiterate.train.centring import REACH, Centre
-from lastiterate.train.data import AnyExamples, bounded, linear_outputs, secret_key
+from lastiterate.train.data import (
+    PROVED,
+    AnyExamples,
+    Examples,
+    bounded,
+    data_digest,
+    linear_outputs,
+    secret_key,
+)
+from lastiterate.train.defaults import default_releases, default_run
 from lastiterate.train.discreet import clear_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
 
@@ -279,3 +298,183 @@ class PrivateLinearModel(
     _numeric_targets = False
     _has_probabilities = False
     _in_process = True  # whether rows are in this process
+
+
+# The inputs and the result of a fit, the report on it, and its certificate.
+
+
+@dataclass(frozen=True)
+class Task:
+    """The objective, the encoded targets, and fitted attributes that depend on them."""
+
+    objective: Objective
+    targets: NDArray[Any]
+    fitted_attributes: dict[str, Any]
+    silent: NDArray[np.bool_] | None = None  # examples whose gradient is 0
+    labels: str = NO_LABELS
+    outside: NDArray[np.bool_] | int = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    offset: Array | None = None  # of the outputs, public
+    class_weights: Array | None = None  # public
+    class_shares: Array | None = None  # public
+
+
+@dataclass(frozen=True)
+class FitInputs:
+    """The checked inputs of a fit."""
+
+    task: Task
+    examples: AnyExamples
+    settings: Any
+    trusted: str | None = None  # parties that see rows and iterates
+    for_unlearning: bool = False  # whether rows may be unlearned later
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+
+    def report(self, *more: Release) -> PrivacyReport:
+        """The report on the training, derived before it, with `more` releases included."""
+        features = self.examples.features if self.settings.fit_intercept else 0  # else not centred
+        examples, objective = self.examples, self.task.objective
+        proved = self.settings.arithmetic == PROVED
+        problem = problem_of(objective, examples)
+        people = self.settings.examples_per_person
+        # Before the noise is searched for, which would take hours.
+        refuse_unverifiable("examples_per_person", {"run": {"examples_per_person": people}})
+        run = default_run(
+            self.task.objective,
+            self.settings,
+            examples=len(self.examples),
+            radius=self.examples.radius,
+            mapped=self.examples.is_mapped,
+            features=features,
+            even=self.for_unlearning,
+            problem=replace(problem, apart=examples.is_sparse) if proved else None,
+        )
+        refuse_unverifiable(
+            "examples_per_person" if people > 1 else "epochs", {"run": to_dict(run)}
+        )
+        other_releases = (*default_releases(self.settings, run, features), *more)
+        report = account(run, other_releases=other_releases)
+        if proved:
+            centred = any(one.kind == MEAN for one in other_releases)
+            problem = replace(problem, apart=examples.is_sparse and centred)
+            report = report.computed(arithmetic([run], problem, other_releases).rounding)
+        return replace(
+            report,
+            enforced=True,
+            seeded=self.settings.random_state is not None,
+            caveats=caveats(self.task.labels, self.trusted),
+            preprocessing=self.preprocessing.fitted,
+        )
+
+    def digest(self, key: bytes) -> str:
+        """Keyed digest of rows and targets, which must be in this process."""
+        assert isinstance(self.examples, Examples)
+        return data_digest(self.examples, key)
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """The result of a training."""
+
+    parameters: Array
+    examples: AnyExamples  # centred
+    other_releases: PublishedStatistics
+    rate_shift: Array | None = None
+    intervals: tuple[Array, Array] | None = None
+
+
+def certificate_of(
+    inputs: FitInputs,
+    report: PrivacyReport,
+    result: FitResult,
+    *,
+    delta: float | None = None,
+    more: Sequence[Mapping[str, Any]] = (),
+    selection: Mapping[str, Any] | None = None,
+    key: bytes | None = None,
+) -> str:
+    """The certificate of a training and of its other releases, with `more` records of these."""
+    return issue(
+        report,
+        inputs.task.objective,
+        result.examples,
+        result.parameters,
+        delta=inputs.settings.delta if delta is None else delta,
+        provenance=result.other_releases.source.provenance,
+        labels=inputs.task.labels,
+        other_releases=[*result.other_releases.records, *more],
+        selection=selection,
+        data=None if key is None else inputs.digest(key),
+        trusted=inputs.trusted,
+        fitted=inputs.preprocessing.fitted,
+        declared_public=inputs.preprocessing.declared_public,
+        feature_maps=inputs.preprocessing.feature_maps,
+    )
+
+
+# Weights of examples, in (0, 1].
+#
+# An example of weight w has the loss :math:`w\ell`, which is convex with :math:`\ell`, and a
+# gradient
+# and a curvature of w times its own: no bound that holds for :math:`w = 1` is exceeded, so that the
+# run, its noise and its guarantee are those without weights.  A weight is part of its row: it may
+# be
+# a function of that row and of public facts, not of other rows.
+
+_CLASS_WEIGHT = "a positive public weight for each of the classes, as in {0: .1, 1: 1}"
+
+_ON_CLUSTER = "left out for rows on a cluster"
+
+
+def class_weights(declared: Any, classes: NDArray[Any]) -> Array | None:
+    """The weight of each class, in units of the largest if that is above 1; None without any."""
+    if declared is None:
+        return None
+    if declared == "balanced":
+        must_be = f"{_CLASS_WEIGHT}; those of the data are private"
+        raise InvalidParameter("class_weight", declared, must_be=must_be)
+    if not isinstance(declared, Mapping):
+        raise InvalidType("class_weight", declared, must_be=_CLASS_WEIGHT)
+    labels = classes.tolist()
+    if len(declared) != len(labels) or any(label not in declared for label in labels):
+        raise InvalidParameter("class_weight", dict(declared), must_be=_CLASS_WEIGHT)
+    found = np.array(
+        [_check.number(f"class_weight[{label!r}]", declared[label], above=0.0) for label in labels]
+    )
+    # All of them are public, so that their ratios alone matter.
+    return np.asarray(np.minimum(found / max(found.max(), 1.0), 1.0))
+
+
+def weighted(inputs: FitInputs, sample_weight: Any) -> FitInputs:
+    """The inputs with the weights of classes and of examples, if there are any."""
+    by_class, examples = inputs.task.class_weights, inputs.examples
+    if by_class is None and sample_weight is None:
+        return inputs
+    if not isinstance(examples, Examples):
+        name = "class_weight" if sample_weight is None else "sample_weight"
+        raise InvalidParameter(name, must_be=_ON_CLUSTER, found="one")
+    weights = np.ones(len(examples))
+    if by_class is not None:
+        weights = by_class[examples.targets]
+    if sample_weight is not None:
+        weights = weights * _checked(sample_weight, len(examples))
+    return replace(inputs, examples=replace(examples, weights=weights))
+
+
+def _checked(given: Any, examples: int) -> Array:
+    """The weights as an array; errors quote none of them."""
+    must_be = f"{examples} numbers in (0, 1], one for each example"
+    shape = getattr(given, "shape", None)
+    try:
+        shape = (len(given),) if shape is None else shape
+        if shape != (examples,):
+            raise InvalidParameter("sample_weight", must_be=must_be, found=f"shape {shape}")
+        weights = any_numbers_of(given)
+    except (TypeError, BadCells):
+        raise InvalidType("sample_weight", must_be=must_be, found="others") from None
+    if not ((weights > 0.0) & (weights <= 1.0)).all():
+        raise InvalidParameter("sample_weight", must_be=must_be, found="a weight outside")
+    # A weight that is 0 in single precision is one all the same.
+    return np.maximum(single(weights), _LEAST)
+
+
+_LEAST = float(np.finfo(np.float32).smallest_subnormal)

@@ -20,8 +20,7 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.ledger import charge_statistic, ledgers_of, one_ledger
-from lastiterate.linear_model.class_labels import as_column, numbers_in, positions_of
-from lastiterate.linear_model.inputs import rows_alone
+from lastiterate.linear_model.inputs import as_column, numbers_in, positions_of, rows_alone
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile

@@ -11,9 +11,8 @@ from sklearn.base import RegressorMixin
 
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.class_labels import as_column, numbers_in
-from lastiterate.linear_model.estimator import PrivateLinearModel
-from lastiterate.linear_model.fit_inputs import Task
+from lastiterate.linear_model.estimator import PrivateLinearModel, Task
+from lastiterate.linear_model.inputs import as_column, numbers_in
 from lastiterate.train.centring import REGRESSION_REACH
 from lastiterate.train.data import AnyExamples
 from lastiterate.train.discreet import discreet, discreetly

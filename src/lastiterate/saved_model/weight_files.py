@@ -30,7 +30,7 @@ from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersio
 from lastiterate.ledger.journal import is_head, is_journal
 from lastiterate.other_releases import MEAN, PUBLISHED
 from lastiterate.run.serialise import unambiguous_json
-from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL
+from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL, read_tensors
 from lastiterate.saved_model.model_file import (
     AlteredModel,
     SavedModel,
@@ -39,7 +39,6 @@ from lastiterate.saved_model.model_file import (
     issuer_beside,
     read_model,
 )
-from lastiterate.saved_model.safetensors_file import read_tensors
 from lastiterate.tables.encoder import is_schema
 from lastiterate.train.centring import Centre, as_published
 

@@ -166,7 +166,7 @@ def train(
     )
     from lastiterate.ledger.ledger import charges_about
     from lastiterate.report.text import WIDEST, as_text
-    from lastiterate.saved_model.save_model import ESTIMATORS, saved_model_of
+    from lastiterate.saved_model.save import ESTIMATORS, saved_model_of
 
     signer = None if sign is None else _signer(sign)
     if html is not None:

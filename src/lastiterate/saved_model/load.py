@@ -15,14 +15,22 @@ from lastiterate.certificate.verify import VerifiedCertificate, read, verified_c
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import map_of
 from lastiterate.features.transformers import transformer_of
-from lastiterate.linear_model.confidence import measured_attributes
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.intervals import measured_attributes
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.other_releases import OUTLIERS, PUBLISHED, UNDECLARED
 from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL
-from lastiterate.saved_model.model_file import EXPECTED_FILE, SavedModel, labels_in, read_model
-from lastiterate.saved_model.pipeline_steps import FeatureStep, SchemaStep, Step, widths
-from lastiterate.saved_model.save_model import BY_CLASS, ESTIMATORS, UNSAVED_SETTINGS
+from lastiterate.saved_model.model_file import (
+    EXPECTED_FILE,
+    FeatureStep,
+    SavedModel,
+    SchemaStep,
+    Step,
+    labels_in,
+    read_model,
+    widths,
+)
+from lastiterate.saved_model.save import BY_CLASS, ESTIMATORS, UNSAVED_SETTINGS
 
 
 def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:

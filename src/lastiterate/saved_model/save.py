@@ -16,7 +16,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.features.transformers import FixedFeatures
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.estimator import PrivateLinearModel
-from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
@@ -26,13 +26,16 @@ from lastiterate.saved_model.file_writing import (
     refuse_replacing_in,
     write_together,
 )
-from lastiterate.saved_model.model_file import FORMAT, SavedModel, is_complete, learned_record
-from lastiterate.saved_model.pipeline_steps import (
+from lastiterate.saved_model.model_file import (
+    FORMAT,
     FeatureStep,
+    SavedModel,
     ScalerStep,
     SchemaStep,
     Step,
     as_record,
+    is_complete,
+    learned_record,
 )
 from lastiterate.tables.column_rules import AS_IT_IS
 from lastiterate.tables.encoder import REST, Encoder

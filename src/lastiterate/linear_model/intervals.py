@@ -1,73 +1,228 @@
-r"""Confidence intervals of coefficients, from sums that are published with noise.
-
-=============================  ====================================================
-gradient                       :math:`r_i x_i`, at most cR long
-Hessian                        :math:`r'_i x_i x_i^T`, of Frobenius norm at most hR^2
-covariance of the gradient     :math:`r_i^2 x_i x_i^T`, at most (cR)^2
-=============================  ====================================================
-
-(r the clipped residual, r' its slope, x the row, which ends in a constant of half the bound on
-features.)  Sums over all examples are published twice: of gradients and Hessians at the published
-parameters :math:`w_0`, and of gradients and their covariance at a point :math:`w_1` that the first
-sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by the
-Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
-
-**Why two.** The Hessian H changes along a step, so after one step from :math:`w_0` an error of the
-order of the step's square is left, which no interval knows of, and it does not shrink as intervals
-do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian, :math:`\nu` that
-of the second gradient, and H' the mean Hessian from :math:`\hat w` to :math:`w_1`.  The second step
-ends at
-
-.. math:: w_2 - \hat w = (H + E)^{-1} \big((H + E - H')(w_1 - \hat w) - \nu\big),
-
-where the noise of the first gradient is in :math:`w_1` alone, times how much Hessians differ.  So
-its share is small.  The point :math:`w_1` is published, and may be any: the first step is shortened
-by the part of its gradient's square that noise is expected to have (James and Stein), since a
-longer step would lead away where there is little but noise.
-
-**Covariance** of the estimate :math:`w_2`, between two inverse noisy Hessians:
-
-- what sampling leaves: the covariance of gradients over n;
-- the noise of the second gradient;
-- the noise of the Hessian, times the length of the second step.
-
-All three are known, and no part of this needs the training to have converged.  What is left out is
-:math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum of
-that loss over the population that examples are drawn from, not for the coefficients of a loss
-without clip and penalty.
-
-**Sensitivity.** In units of their bounds all parts have norm at most 1.  Two matrices
-:math:`ss^T` of norm at most 1 are at most :math:`\sqrt2` apart.  Gradients have shares
-:math:`a_1, a_2` of squares and matrices :math:`b_1, b_2`, all adding up to 1.  At any point an
-example moves the vector of release k by at most :math:`\sqrt{a_k + b_k}`, or by
-:math:`\sqrt{4a_k + 2b_k}` if it is another.  The second point depends on the first release alone,
-and Gaussian mechanisms compose adaptively as if at once: squares add up, to 1, or to
-:math:`4(a_1 + a_2) + 2(b_1 + b_2)`.  Each row is cut to whole units beforehand, so sums are exact
-and a row adds its own part alone.
-"""
+"""Confidence intervals of the coefficients of a fitted model."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
+from lastiterate import _check
 from lastiterate._numerics.rounding import Array, IntArray, up
+from lastiterate.errors import InvalidParameter, warn
 from lastiterate.other_releases import INTERVAL_SHARES, Release
-from lastiterate.train.data import Examples
+from lastiterate.train.data import MEASURED, Examples
 from lastiterate.train.noise import Randomness, noisy
 from lastiterate.train.noisy_descent import dense_rows
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import inner_products
 
+
+class InfiniteIntervalsWarning(UserWarning):
+    """Confidence intervals are, or will be, infinite.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from lastiterate.linear_model.intervals import InfiniteIntervalsWarning
+    >>> warnings.simplefilter("error", InfiniteIntervalsWarning)  # refuses before epsilon is spent
+    >>> warnings.simplefilter("default", InfiniteIntervalsWarning)
+    """
+
+
+_INFINITE = "no coefficient has a finite confidence interval"
+
+_BASELINE = (
+    'a "baseline" in the entry of the column, as in {"values": ["a", "b"], "baseline": "a"}, or '
+    'PrivateSchema(.., baseline="first")'
+)
+
+_REMEDIES = (
+    "The noise hides how much some combination of features matters. If columns are coded one-hot "
+    f"with a feature for every value, and none is left out, add {_BASELINE}; leave out declared "
+    "values that hardly any row has; or take more examples (of a rare label above all), a larger "
+    "epsilon or fewer features. A penalty (l2) makes "
+    "them finite, but for other coefficients than the usual ones, even of another sign"
+)
+
+_SHOWN = 8
+
+
+def warn_of_collinear_columns(columns: Sequence[str], *, l2: float, fit_intercept: bool) -> None:
+    """Warn, before anything is spent, of columns in which every value has a feature."""
+    if l2 > 0.0 or len(columns) <= (not fit_intercept):
+        return
+    warn(
+        f"confidence intervals will be infinite: the features of {_listed(columns)} add up to a "
+        f"constant, which the intercept is, too. Add {_BASELINE}; or, if the other values are "
+        'compared with cells of no declared value, "baseline": null',
+        InfiniteIntervalsWarning,
+    )
+
+
+def warn_of_flat_parameters(flat: Sequence[int], names: Sequence[str], features: int) -> None:
+    """Warn of the parameters whose curvature noise hides; by index, or by public names."""
+    if not flat:
+        return
+    named = names if len(names) == features else [f"feature {k}" for k in range(features)]
+    found = [named[k] if k < features else "the intercept" for k in flat]
+    which = "every one" if len(flat) > features else _listed(found)
+    warn(
+        f"{_INFINITE}, because of a combination of these features: {which}. {_REMEDIES}",
+        InfiniteIntervalsWarning,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+class IntervalsMixin:
+    """The method that gives confidence intervals, and the check of the setting for them."""
+
+    intervals: bool
+    _has_intervals = False
+    _in_process: bool
+
+    def conf_int(self, level: float = 0.95) -> Array:
+        """Confidence intervals of the coefficients, and of the intercept last if there is one.
+
+        They are for the optimum of the clipped, penalised loss over the population that examples
+        were drawn from independently, and hold as sampling and all noise for privacy are about
+        normal.  They lie around `interval_estimate_`, two steps of Newton's method from the
+        published model.  Needs `intervals=True` when fitting; nothing more is spent.
+
+        Parameters
+        ----------
+        level : float
+            The share of such intervals that cover.
+
+        Returns
+        -------
+        ndarray, shape (coefficients, 2)
+            The ends of each interval; all infinite, with an `InfiniteIntervalsWarning`, where the
+            noise hides how much some combination of features matters.
+
+        Raises
+        ------
+        InvalidParameter
+            If the model was fitted without `intervals=True`, or the level is outside (0, 1).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lastiterate.linear_model.regressors import PrivateRidge
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-0.5, 0.5, size=(20_000, 2))
+        >>> y = X[:, 0] + 0.1 * rng.normal(size=20_000)
+        >>> model = PrivateRidge(epsilon=2.0, target_bound=1.0, intervals=True).fit(X, y)
+        >>> low, high = model.conf_int(level=0.999)[0]
+        >>> bool(low < 1.0 < high), bool(high - low < 0.5)
+        (True, True)
+        """
+        estimate, covariance = (vars(self).get(name) for name in MEASURED)
+        if estimate is None or covariance is None:
+            must_be = "fitted with intervals=True, which spends half of mu on them"
+            raise InvalidParameter("model", must_be=must_be, found="one without intervals")
+        level = _check.number("level", level, above=0.0, below=1.0)
+        if not np.isfinite(covariance).all():
+            warn(f"{_INFINITE}. {_REMEDIES}", InfiniteIntervalsWarning)
+        reach = ndtri(0.5 + level / 2.0) * np.sqrt(np.diag(covariance))
+        return np.column_stack([estimate - reach, estimate + reach])
+
+    def _refuse_intervals(self, outputs: int, features: int) -> None:
+        if not self.intervals:
+            return
+        if not (self._has_intervals and self._in_process) or outputs > 1:
+            must_be = (
+                "False unless PrivateLogisticRegression of two classes, PrivateRidge or "
+                "PrivateHuberRegressor of lastiterate.linear_model is fitted"
+            )
+            raise InvalidParameter("intervals", True, must_be=must_be)
+        if features > MOST_FEATURES:
+            must_be = f"False for more than {MOST_FEATURES} features"
+            raise InvalidParameter("intervals", must_be=must_be, found=f"{features} features")
+
+    def _interval_units(self, offset: Array | None) -> tuple[float, float]:
+        """The factor of estimates, and the number that is then added to the intercept."""
+        return 1.0, 0.0 if offset is None else float(offset[0])
+
+
+def measured_attributes(found: tuple[Array, Array] | None) -> dict[str, Any]:
+    """The fitted attributes that intervals follow from."""
+    return dict(zip(MEASURED, (None, None) if found is None else found, strict=True))
+
+
+# Confidence intervals of coefficients, from sums that are published with noise.
+#
+# =============================  ====================================================
+# gradient                       :math:`r_i x_i`, at most cR long
+# Hessian                        :math:`r'_i x_i x_i^T`, of Frobenius norm at most hR^2
+# covariance of the gradient     :math:`r_i^2 x_i x_i^T`, at most (cR)^2
+# =============================  ====================================================
+#
+# (r the clipped residual, r' its slope, x the row, which ends in a constant of half the bound on
+# features.)  Sums over all examples are published twice: of gradients and Hessians at the published
+# parameters :math:`w_0`, and of gradients and their covariance at a point :math:`w_1` that the
+# first
+# sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by the
+# Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
+#
+# **Why two.** The Hessian H changes along a step, so after one step from :math:`w_0` an error of
+# the
+# order of the step's square is left, which no interval knows of, and it does not shrink as
+# intervals
+# do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian, :math:`\nu` that
+# of the second gradient, and H' the mean Hessian from :math:`\hat w` to :math:`w_1`.  The second
+# step
+# ends at
+#
+# .. math:: w_2 - \hat w = (H + E)^{-1} \big((H + E - H')(w_1 - \hat w) - \nu\big),
+#
+# where the noise of the first gradient is in :math:`w_1` alone, times how much Hessians differ.  So
+# its share is small.  The point :math:`w_1` is published, and may be any: the first step is
+# shortened
+# by the part of its gradient's square that noise is expected to have (James and Stein), since a
+# longer step would lead away where there is little but noise.
+#
+# **Covariance** of the estimate :math:`w_2`, between two inverse noisy Hessians:
+#
+# - what sampling leaves: the covariance of gradients over n;
+# - the noise of the second gradient;
+# - the noise of the Hessian, times the length of the second step.
+#
+# All three are known, and no part of this needs the training to have converged.  What is left out
+# is
+# :math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum of
+# that loss over the population that examples are drawn from, not for the coefficients of a loss
+# without clip and penalty.
+#
+# **Sensitivity.** In units of their bounds all parts have norm at most 1.  Two matrices
+# :math:`ss^T` of norm at most 1 are at most :math:`\sqrt2` apart.  Gradients have shares
+# :math:`a_1, a_2` of squares and matrices :math:`b_1, b_2`, all adding up to 1.  At any point an
+# example moves the vector of release k by at most :math:`\sqrt{a_k + b_k}`, or by
+# :math:`\sqrt{4a_k + 2b_k}` if it is another.  The second point depends on the first release alone,
+# and Gaussian mechanisms compose adaptively as if at once: squares add up, to 1, or to
+# :math:`4(a_1 + a_2) + 2(b_1 + b_2)`.  Each row is cut to whole units beforehand, so sums are exact
+# and a row adds its own part alone.
+
 MOST_FEATURES = 200
+
 _CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on features
+
 _BITS = 16  # of rows in products; sums over a block of those are exact
+
 _BLOCK = 1 << 13
+
 _CLEAR = 1.0  # the least curvature, in units of the noise of all
+
 _MOST = 0.9  # of the squared length of a direction
+
 _FARTHEST = 1e100  # output of the second point, so that none overflows
 
 
