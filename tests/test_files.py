@@ -172,7 +172,7 @@ class TestWhatIsReplaced:
 class TestScratch:
     @pytest.mark.parametrize("place", ["rows.f4", "."])
     def test_is_new_and_removed(self, folder, place, monkeypatch):
-        from lastiterate.cli.commands import train
+        from lastiterate.cli import train
 
         seen = []
         encode = train.encode_file
@@ -408,7 +408,7 @@ class TestTakenWhileTraining:
     """What privacy was spent on is kept under a free name."""
 
     def trained(self, monkeypatch, take, words=TRAIN):
-        from lastiterate.cli import trained_model
+        from lastiterate.cli import train as trained_model
 
         fit = trained_model.fit_table
 

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from lastiterate.cli import app, main
-from lastiterate.cli.options.run_options import described_by_flags
+from lastiterate.cli.options import described_by_flags
 
 _RUN = frozenset(inspect.signature(described_by_flags).parameters)
 _HEAD = """# Commands

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 # The package has a function of the same name.
-progress_bar = import_module("lastiterate.cli.progress_bar")
+progress_bar = import_module("lastiterate.cli.terminal")
 
 
 @pytest.fixture(autouse=True)

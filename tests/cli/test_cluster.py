@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lastiterate.cli.commands import audit
+from lastiterate.cli import audit
 from lastiterate.errors import InvalidParameter
 
 

@@ -75,7 +75,7 @@ class TestTooLittleMemory:
         def fail(*_, **__):
             raise error
 
-        monkeypatch.setattr("lastiterate.cli.commands.train.open_table", fail)
+        monkeypatch.setattr("lastiterate.cli.train.open_table", fail)
         command = ("train", "people.csv", "--target", "income", *options)
         text = said(capsys, *command, code=2)
         assert text.count("\n") == 1

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import lastiterate as li
-from lastiterate.cli import main
-from lastiterate.cli.commands import demo
+from lastiterate.cli import demo, main
 
 ROOT = Path(__file__).parent.parent.parent
 EPOCHS = (10, 300)  # the least and the most that it shows
@@ -121,7 +120,7 @@ def test_what_is_shown_can_be_typed(shown, capsys, monkeypatch):
 
 
 def test_the_full_report_is_behind_an_option(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("lastiterate.cli.commands.demo.EPOCHS", (1,))
+    monkeypatch.setattr("lastiterate.cli.demo.EPOCHS", (1,))
     assert main(["demo", "--report", "--out", str(tmp_path)]) == 0
     text, _, seal = (tmp_path / "report.txt").read_text().rstrip().rpartition("\n\n")
     assert seal.startswith("lastiterate wrote what is above")
@@ -130,7 +129,7 @@ def test_the_full_report_is_behind_an_option(monkeypatch, tmp_path, capsys):
 
 def test_without_matplotlib_it_says_so(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr("lastiterate.cli.commands.demo.EPOCHS", (1,))
+    monkeypatch.setattr("lastiterate.cli.demo.EPOCHS", (1,))
     assert main(["demo", "--out", str(tmp_path)]) == 0
     assert "no picture: drawing needs matplotlib" in capsys.readouterr().out
     assert not (tmp_path / "epsilon.png").exists()

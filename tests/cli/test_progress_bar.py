@@ -35,7 +35,7 @@ def everything_from(descriptor):
 def test_a_bar_on_a_terminal_only_and_never_in_the_answer(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # whatever the terminals
     ours, theirs = pty.openpty()
-    code = "import sys, lastiterate.cli as c; m = sys.modules['lastiterate.cli.progress_bar']"
+    code = "import sys, lastiterate.cli as c; m = sys.modules['lastiterate.cli.terminal']"
     code += "; m.BEFORE_THE_BAR = m.BETWEEN_DRAWINGS = 0.0; sys.exit(c.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *SAMPLED]
     watched = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=theirs)
@@ -80,14 +80,14 @@ class TestLines:
 
     @pytest.fixture
     def clock(self, monkeypatch):
-        module = import_module("lastiterate.cli.progress_bar")
+        module = import_module("lastiterate.cli.terminal")
         now = [0.0]
         monkeypatch.setattr(module, "BEFORE_A_LINE", 5.0)
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
         return now
 
     def test_few_lines_each_later_than_the_one_before(self, clock, capsys):
-        from lastiterate.cli.progress_bar import progress_bar
+        from lastiterate.cli.terminal import progress_bar
 
         with progress_bar():
             for _ in track("waiting", range(100)):
@@ -100,7 +100,7 @@ class TestLines:
         ]
 
     def test_what_is_quick_is_not_told(self, clock, capsys):
-        from lastiterate.cli.progress_bar import progress_bar
+        from lastiterate.cli.terminal import progress_bar
 
         with progress_bar():
             list(track("waiting", range(100)))

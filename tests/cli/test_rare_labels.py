@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate.cli import main
-from lastiterate.cli.model_score import area_under_roc, auc_text
+from lastiterate.cli.predict import area_under_roc, auc_text
 
 CLASSES = ("no", "yes")
 

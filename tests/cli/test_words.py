@@ -9,7 +9,7 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
-from lastiterate.cli.commands.bounds import _explained, _statements
+from lastiterate.cli.bounds import _explained, _statements
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.run.batch_rules.base import RULES
 from tests.slow import slow

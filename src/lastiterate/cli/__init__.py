@@ -5,6 +5,8 @@ one line that names the option, the allowed range and the value; 3 a file of ano
 the one to install; 4 weights beside a certificate that were not checked; 130 interrupted.
 """
 
+from __future__ import annotations
+
 import errno
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,8 +17,7 @@ import typer
 
 import lastiterate
 from lastiterate._display import printable
-from lastiterate.cli.progress_bar import progress_bar
-from lastiterate.cli.terminal import OTHER_VERSION
+from lastiterate.cli.terminal import OTHER_VERSION, progress_bar
 from lastiterate.errors import (
     BudgetExceeded,
     InvalidParameter,
@@ -28,8 +29,10 @@ from lastiterate.errors import (
 
 # What every error of usage derives from; it has no public name before typer 0.27.
 _UsageError: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
+
 # Options that people repeat to name several things.
 _ONCE = ("--id", "--class-prior", "--classes", "--rows")
+
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 _MODULES = (

@@ -20,7 +20,7 @@ from lastiterate._display import up
 from lastiterate._files import begins_with, is_sealed, sealed, write_whole
 from lastiterate._numerics.rounding import up as rounded_up
 from lastiterate._progress import track
-from lastiterate.cli.commands.train import train
+from lastiterate.cli.train import train
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.saved_model.model_file import read_model
 from lastiterate.tables.encoder import encode_file

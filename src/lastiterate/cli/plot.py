@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate import _check
-from lastiterate.cli.commands.account import EXAMPLE, Delta, Including, check_delta
-from lastiterate.cli.commands.bounds import bound_ids
-from lastiterate.cli.options.option_types import whole_number
-from lastiterate.cli.options.run_options import takes_run
+from lastiterate.cli.account import EXAMPLE, Delta, Including, check_delta
+from lastiterate.cli.bounds import bound_ids
+from lastiterate.cli.options import takes_run, whole_number
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 

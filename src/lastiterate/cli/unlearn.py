@@ -12,7 +12,7 @@ import typer
 
 from lastiterate import _check
 from lastiterate._display import up
-from lastiterate.cli.options.table_options import (
+from lastiterate.cli.options import (
     CLASSIFICATION,
     REGRESSION,
     Data,
@@ -166,7 +166,7 @@ def unlearn(
 
 def _ledger(file: Path | None, charged: str | None) -> Any:
     """The ledger of the option, which must be the one that the training was charged to, if any."""
-    from lastiterate.cli.commands.ledger import existing_ledger
+    from lastiterate.cli.ledger import existing_ledger
 
     must_be = "the ledger that the training was charged to, since unlearning is one more release"
     if file is None:
@@ -204,7 +204,7 @@ def _known(saved: SavedModel, certificate: Path) -> Any:
 
     Its labels are their positions, as those of the table are.
     """
-    from lastiterate.cli.trained_model import relabel
+    from lastiterate.cli.train import relabel
     from lastiterate.saved_model.load import loaded
 
     with warnings.catch_warnings():

@@ -8,14 +8,7 @@ import typer
 
 from lastiterate import _check
 from lastiterate._files import refuse_replacing, write_whole
-from lastiterate.cli.options.table_options import (
-    CLASSIFICATION,
-    REGRESSION,
-    TASKS,
-    Data,
-    Delimiter,
-    Force,
-)
+from lastiterate.cli.options import CLASSIFICATION, REGRESSION, TASKS, Data, Delimiter, Force
 from lastiterate.cli.terminal import WITH_FORCE
 
 _NEXT = """\

@@ -14,9 +14,7 @@ from lastiterate import _check
 from lastiterate._display import up
 from lastiterate._files import write_whole
 from lastiterate._progress import track
-from lastiterate.cli.options.option_types import among
-from lastiterate.cli.options.run_options import Save, takes_run
-from lastiterate.cli.run_file import check_new
+from lastiterate.cli.options import Save, among, check_new, takes_run
 from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun, if_one_example_is

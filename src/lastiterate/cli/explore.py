@@ -33,7 +33,7 @@ def explore(
 
     Example: lastiterate explore --run run.toml
     """
-    from lastiterate.cli.run_file import read_run
+    from lastiterate.cli.options import read_run
     from lastiterate.explore.page_runs import page_words
     from lastiterate.explore.server import serve
 
