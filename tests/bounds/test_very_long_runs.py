@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.composition import ComposedMomentsProfile, StepPair
 from lastiterate.bounds.fixed_order.convex import latest_order_mu
-from lastiterate.bounds.subsampling.residual_law import residual_law
+from lastiterate.bounds.subsampling.average import residual_law
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.shifts.optimal_shifts import optimal_shifts

@@ -15,12 +15,13 @@ from lastiterate._progress import listen
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.errors import MissingExtra
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
-from lastiterate.reproduce import accuracy, renyi_figures, runs
+from lastiterate.reproduce import bok_su_altschuler as accuracy
 from lastiterate.reproduce import bok_su_altschuler as bsa_figures
 from lastiterate.reproduce import bok_su_altschuler as bsa_tables
 from lastiterate.reproduce import chien_li as hoelder_network
 from lastiterate.reproduce import coverage as false_as_printed
 from lastiterate.reproduce import items as printed
+from lastiterate.reproduce import renyi_figures, runs
 from lastiterate.reproduce import ye_shokri as softmax_training
 from lastiterate.reproduce import ye_shokri as ys_experiments
 from lastiterate.reproduce.__main__ import main

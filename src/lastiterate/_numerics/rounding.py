@@ -21,26 +21,33 @@ MILLIONS_OF_ROUNDINGS           1e-9    plain sums over a million steps; recursi
 ==============================  ======  =========================================================
 """
 
+from __future__ import annotations
+
 import math
 import sys
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 # Array types: arrays of floats and arrays of indices.
 
 
 Array = NDArray[np.float64]
+
 IntArray = NDArray[np.intp]
 
-
 _ULP = sys.float_info.epsilon
+
 TINY = sys.float_info.min
 
 FEW_ROUNDINGS = 1e-15
+
 THOUSANDS_OF_ROUNDINGS = 1e-12
+
 TENS_OF_THOUSANDS_OF_ROUNDINGS = 1e-11
+
 MILLIONS_OF_ROUNDINGS = 1e-9
 
 
@@ -62,8 +69,12 @@ def at_most(value: float, *, ulps: float) -> float:
 
 @overload
 def ulps(count: float) -> float: ...
+
+
 @overload
 def ulps(count: Array) -> Array: ...
+
+
 def ulps(count: float | Array) -> float | Array:
     """This many units in the last place of 1, as a relative amount."""
     return count * _ULP
@@ -76,8 +87,12 @@ def ulps_of(dtype: DTypeLike, count: float) -> float:
 
 @overload
 def up(value: float, relative: float) -> float: ...
+
+
 @overload
 def up(value: Array, relative: float | Array) -> Array: ...
+
+
 def up(value: float | Array, relative: float | Array) -> float | Array:
     """`value` >= 0, moved up by this share of itself."""
     return value * (1.0 + relative)
@@ -85,8 +100,12 @@ def up(value: float | Array, relative: float | Array) -> float | Array:
 
 @overload
 def down(value: float, relative: float) -> float: ...
+
+
 @overload
 def down(value: Array, relative: float | Array) -> Array: ...
+
+
 def down(value: float | Array, relative: float | Array) -> float | Array:
     """`value` >= 0, moved down by this share of itself."""
     return value * (1.0 - relative)
@@ -193,3 +212,56 @@ def _blocked(combine: np.ufunc, terms: Array, result: Array) -> Array:
         combine.accumulate(terms[whole:], out=result[whole:])
         combine(result[whole:], totals[-1], out=result[whole:])
     return result
+
+
+# Arrays of intervals that surely contain the real numbers they stand for.
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """The reals between `low` and `high`, entry by entry.
+
+    Every operation is rounded to the nearest float and then moved outwards by one, so that the
+    result contains that of all reals inside its operands.
+    """
+
+    low: Array
+    high: Array
+
+    @classmethod
+    def exact(cls, values: ArrayLike) -> Interval:
+        """The intervals that hold just these floats."""
+        array = np.asarray(values, dtype=np.float64)
+        return cls(array, array)
+
+    def __add__(self, other: Interval) -> Interval:
+        return _outwards(self.low + other.low, self.high + other.high)
+
+    def __sub__(self, other: Interval) -> Interval:
+        return _outwards(self.low - other.high, self.high - other.low)
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low)
+
+    def __mul__(self, other: Interval) -> Interval:
+        products = np.stack(
+            np.broadcast_arrays(
+                self.low * other.low,
+                self.low * other.high,
+                self.high * other.low,
+                self.high * other.high,
+            )
+        )
+        return _outwards(products.min(axis=0), products.max(axis=0))
+
+    def __getitem__(self, which: Any) -> Interval:
+        return Interval(self.low[which], self.high[which])
+
+    @property
+    def is_not_negative(self) -> bool:
+        """Whether no entry can be below 0; False where one is nan."""
+        return bool(np.all(self.low >= 0.0))
+
+
+def _outwards(low: Array, high: Array) -> Interval:
+    return Interval(np.nextafter(low, -np.inf), np.nextafter(high, np.inf))

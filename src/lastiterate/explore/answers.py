@@ -36,8 +36,7 @@ from lastiterate.explore.page_runs import (
     page_words,
     run_from_page,
 )
-from lastiterate.plot.curves import stopped
-from lastiterate.plot.shift_schedule import drawable
+from lastiterate.plot.curves import drawable, stopped
 from lastiterate.profile.profile import PrivacyProfile, least_misses
 from lastiterate.report.sentences import (
     certainty_text,

@@ -4,9 +4,9 @@ from lastiterate.plot.curves import (
     accuracy_by_epsilon,
     delta_by_epsilon,
     epsilon_by_steps,
+    shift_schedule,
     tradeoff,
 )
-from lastiterate.plot.shift_schedule import shift_schedule
 from lastiterate.plot.style import lines, save
 
 __all__ = [

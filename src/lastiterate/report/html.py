@@ -16,8 +16,7 @@ from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter
 from lastiterate.plot import style
-from lastiterate.plot.curves import delta_by_epsilon, epsilon_by_steps, tradeoff
-from lastiterate.plot.shift_schedule import shift_schedule
+from lastiterate.plot.curves import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
 from lastiterate.plot.style import as_svg
 from lastiterate.report.sentences import (
     COLUMNS_EXPLAINED,

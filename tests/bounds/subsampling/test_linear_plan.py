@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling.linear_plan import (
+from lastiterate.bounds.subsampling.poisson import (
     RELEASE,
     LinearPlan,
     NoiseAges,

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 
 import lastiterate as li
-from lastiterate.bounds.subsampling.hidden_mixture import MixtureTransportProfile
+from lastiterate.bounds.subsampling.amplified_tail import MixtureTransportProfile
 from tests.reference.all_orders import hockey_sticks, means
 from tests.reference.enumeration import law_of_mu
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lastiterate.bounds.subsampling.hidden_mixture import MixtureTransportProfile
+from lastiterate.bounds.subsampling.amplified_tail import MixtureTransportProfile
 
 
 def test_every_deficit_of_the_weights_is_charged():

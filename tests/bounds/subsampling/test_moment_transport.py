@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 import lastiterate as li
-from lastiterate.bounds.subsampling.hidden_mixture import LagrangianTable, MomentTransportProfile
+from lastiterate.bounds.subsampling.amplified_tail import LagrangianTable, MomentTransportProfile
 from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.pld import losses_of, self_composed, to_pld
 

@@ -8,8 +8,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.subsampling import poisson
-from lastiterate.bounds.subsampling.linear_plan import LinearPlan, PlanShape
-from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
+from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS, LinearPlan, PlanShape
 from tests.reference.all_orders import hockey_sticks
 from tests.reference.sampled_walk import sampled_pair
 

@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, solveh_banded
 
-from lastiterate._numerics.intervals import Interval
-from lastiterate._numerics.rounding import Array, down
+from lastiterate._numerics.rounding import Array, Interval, down
 from lastiterate.shifts.momentum.recursion import (
     Recursion,
     Symmetric,

@@ -10,13 +10,13 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from lastiterate._numerics.intervals import Interval
 from lastiterate._numerics.rounding import (
     FEW_ROUNDINGS,
     MILLIONS_OF_ROUNDINGS,
     THOUSANDS_OF_ROUNDINGS,
     TINY,
     Array,
+    Interval,
     at_least,
     down,
     up,

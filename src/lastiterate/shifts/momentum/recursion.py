@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.intervals import Interval
-from lastiterate._numerics.rounding import Array
+from lastiterate._numerics.rounding import Array, Interval
 
 Entries: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
 """a00, a01, a10, a11 of A_k and b0, b1 of B_k, for all steps at once."""

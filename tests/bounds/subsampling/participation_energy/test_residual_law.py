@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling.residual_law import (
+from lastiterate.bounds.subsampling.average import (
     best_windows,
     cost_per_residual,
     residual_law,
