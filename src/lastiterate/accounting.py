@@ -34,6 +34,9 @@ from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import ADJACENCIES, TrainingRun
 
+USUAL_DELTA = 1e-5
+_COMPOSITION = "composition/"
+
 
 def account(
     run: TrainingRun,
@@ -113,351 +116,8 @@ def _proved_bounds() -> list[Bound]:
     ]
 
 
-_COMPOSITION = "composition/"
-
-
-# The forms in which a report can be read: text, page, notebook card, JSON, statement, event.
-
-USUAL_DELTA = 1e-5
-
-
-class ReportBounds(BestProfile):
-    """The part of a `PrivacyReport` that concerns bounds; it uses the attributes listed here."""
-
-    run: TrainingRun
-    all: Mapping[str, PrivacyProfile]
-    other_releases: tuple[Release, ...]
-    selected: bool
-    followed: tuple[int, int] | None
-    rounding: Rounding | None
-
-    @cached_property
-    def used(self) -> Mapping[str, PrivacyProfile]:
-        """The guarantees in use, by id: those of proved bounds, or all if no bound is proved."""
-        proved = [id_ for id_ in self.all if RECORDS[id_].certainty is Certainty.UPPER]
-        return some_of(self.all, proved) if proved else self.all
-
-    @property
-    def profiles(self) -> tuple[PrivacyProfile, ...]:
-        """The guarantees in use."""
-        return tuple(self.used[id_] for id_ in track("accounting", list(self.used)))
-
-    @property
-    def certainty(self) -> Certainty:
-        """`UPPER`, or `AS_PUBLISHED` if no bound in use is proved."""
-        return RECORDS[next(iter(self.used))].certainty
-
-    def explain(self, delta: float = USUAL_DELTA) -> Mapping[str, float]:
-        """The epsilon of every bound and, below it, of every stage of its proof that applies.
-
-        Parameters
-        ----------
-        delta : float
-            Of (epsilon, delta)-DP.
-
-        Returns
-        -------
-        mapping of str to float
-            Epsilons by the ids of bounds and stages.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> list(li.account(run).explain())
-        ['composition/fixed-order', 'composition/sampled']
-        """
-        epsilons: dict[str, float] = {}
-        for id_, profile in self.used.items():
-            epsilons[id_] = profile.epsilon(delta)
-            exact = profile.exact if isinstance(profile, RoundedProfile) else profile
-            if isinstance(exact, StagedProfile):
-                for stage_id, stage in exact.stages.items():
-                    epsilons[stage_id] = self._as_computed(stage).epsilon(delta)
-        return epsilons
-
-    @property
-    def of_more_than_the_run(self) -> bool:
-        """Whether the report is about more models than the one that `run` trained."""
-        return self.selected or self.followed is not None
-
-    @cached_property
-    def lower_bounds(self) -> Mapping[str, LowerProfile]:
-        """The lower bounds that apply, by id."""
-        later = {one.id: one.profile(self.run) for one in self.later_lower_bounds}
-        return {**self.quick_lower_bounds, **later}
-
-    @cached_property
-    def quick_lower_bounds(self) -> Mapping[str, LowerProfile]:
-        """Those of them that take little time, which is what texts and pages evaluate."""
-        return {one.id: one.profile(self.run) for one in self._applying if one.quick(self.run)}
-
-    @property
-    def later_lower_bounds(self) -> tuple[LowerBound, ...]:
-        """The lower bounds that apply and may take longer than the guarantee itself."""
-        return tuple(one for one in self._applying if not one.quick(self.run))
-
-    @cached_property
-    def _applying(self) -> tuple[LowerBound, ...]:
-        if self.of_more_than_the_run:
-            return ()
-        return tuple(
-            bound
-            for bound in LOWER_BOUNDS.values()
-            if not bound.listed_only and not bound.unmet(self.run)
-        )
-
-    @cached_property
-    def estimates(self) -> Mapping[str, Estimate]:
-        """Estimates of the run alone that apply, by id; they are no guarantees.
-
-        An estimate may be below what really leaks.  None is part of the guarantee, of a
-        certificate, of a ledger or of a statement.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0,
-        ...     step_size=0.1)
-        >>> report = li.account(run)
-        >>> found = report.estimates["published/steinke-et-al/linear-estimate"]
-        >>> round(found.epsilon_estimate(1e-5), 2), round(report.epsilon(1e-5), 2)
-        (0.52, 0.53)
-        """
-        if self.of_more_than_the_run:
-            return {}
-        return {
-            one.id: one.estimate(self.run)
-            for one in APPROXIMATIONS.values()
-            if not one.unmet(self.run)
-        }
-
-    @property
-    def lower(self) -> BestLowerProfile:
-        """The largest of the lower bounds that apply: no valid guarantee is below it."""
-        return BestLowerProfile(tuple(self.lower_bounds.values()))
-
-    def ratio_to_lower_bound(self, delta: float) -> float:
-        """The certified epsilon divided by the best lower bound; inf if that is not positive.
-
-        Parameters
-        ----------
-        delta : float
-            Of (epsilon, delta)-DP.
-
-        Returns
-        -------
-        float
-            At least 1.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun(
-        ...     loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=li.FullBatch(examples=100),
-        ...     steps=10, step_size=0.1, noise_std=0.1)
-        >>> round(li.account(run).ratio_to_lower_bound(1e-5), 6)
-        1.0
-        """
-        return ratio_to_lower(self.epsilon(delta), self.lower.epsilon(delta))
-
-    def by_position(self) -> Sequence[PrivacyProfile]:
-        """The guarantee of each position in the order of the batches, first to last.
-
-        Returns
-        -------
-        sequence of PrivacyProfile
-            From the best bound that distinguishes positions; only this report if none does.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> len(li.account(run).by_position())
-        1
-        """
-        by_position = [id_ for id_ in self.used if RECORDS[id_].by_position is not None]
-        if self.of_more_than_the_run or not by_position:
-            return [self]
-        best = min(by_position, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
-        positions = RECORDS[best].positions(self.run)
-        assert positions is not None
-        mu = person_mu(self.other_releases, self.run)
-        return [self._as_computed(compose_with_gaussian(exact, mu)) for exact in positions]
-
-    def _as_computed(self, exact: PrivacyProfile) -> PrivacyProfile:
-        """A guarantee of exact arithmetic, weakened by the rounding of the results."""
-        return exact if self.rounding is None else RoundedProfile(exact, self.rounding)
-
-
-class ReportForms:
-    """Methods of a report that write it down; what writes is loaded when it is needed."""
-
-    @property
-    def _whole(self) -> Any:
-        return self
-
-    def __str__(self) -> str:
-        from lastiterate.report.text import as_text
-
-        return as_text(self._whole)
-
-    def _repr_html_(self) -> str:
-        from lastiterate.report.html import as_card
-
-        return as_card(self._whole)
-
-    def to_html(
-        self,
-        path: str | Path | None = None,
-        *,
-        delta: float = USUAL_DELTA,
-        title: str = "Privacy report",
-    ) -> str | None:
-        """The report, with pictures, as one page that needs nothing else.
-
-        It needs the extra `plot`.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            Where to write the page; a file that is there is replaced if it is such a page, and
-            refused if it is anything else.
-        delta : float
-            The delta at which epsilon is stated.
-        title : str
-            The title of the page.
-
-        Returns
-        -------
-        str or None
-            The text of the page, if no path is given.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> page = li.account(run).to_html(title="Ours")  # doctest: +SKIP
-        """
-        from lastiterate.report.html import as_html, write_html
-
-        if path is None:
-            return as_html(self._whole, delta=delta, title=title)
-        write_html(self._whole, path, delta=delta, title=title)
-        return None
-
-    def to_dp_event(self) -> Any:
-        """The report as an event of `dp_accounting`, to be composed with others.
-
-        For adjacency "zero-out" a GaussianDpEvent of 1/mu, for accountants of REPLACE_SPECIAL
-        (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
-        `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.  A report
-        of more than a run (other releases, private selection, unlearning) has no event for
-        "replace" and is refused there.  A report that includes rounding, as that of every fitted
-        model, is always refused: no event holds rounding, and `to_pld` includes it.  For persons
-        with several examples the event is of whole persons, and all others composed with it must
-        be, too.
-
-        Returns
-        -------
-        dp_accounting.DpEvent
-            The event.
-
-        Raises
-        ------
-        InvalidParameter
-            If the report is of more than a run and its adjacency is "replace", or includes
-            rounding.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> type(li.account(run).to_dp_event()).__name__
-        'GaussianDpEvent'
-        """
-        from lastiterate.dp_accounting import event_of
-
-        return event_of(self._whole)
-
-    def statement(
-        self,
-        *,
-        delta: float = USUAL_DELTA,
-        max_examples_per_user: int | None = None,
-        format: str = "text",
-    ) -> str:
-        """The paragraph for a paper or a model card.
-
-        Parameters
-        ----------
-        delta : float
-            The delta at which epsilon is stated.
-        max_examples_per_user : int, optional
-            If given, the paragraph also states what group privacy gives a user with so many
-            examples.
-        format : {"text", "markdown", "model-card"}
-            The format of the paragraph.
-
-        Returns
-        -------
-        str
-            The paragraph.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> "epsilon" in li.account(run).statement()
-        True
-        """
-        from lastiterate.report.text import statement
-
-        return statement(
-            self._whole,
-            delta=delta,
-            max_examples_per_user=max_examples_per_user,
-            format=format,
-        )
-
-    def to_json(self, *, delta: float = USUAL_DELTA) -> str:
-        """The report as JSON with stable keys.
-
-        Parameters
-        ----------
-        delta : float
-            The delta at which epsilon is stated.
-
-        Returns
-        -------
-        str
-            JSON with all that `print` shows.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> import json
-        >>> json.loads(li.account(run).to_json())["bound"]
-        'composition/sampled'
-        """
-        from lastiterate.report.summary import as_json
-
-        return as_json(self._whole, delta=delta)
-
-
-# The certified guarantee of one run, with the reasons for it.
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class PrivacyReport(ReportForms, ReportBounds):
+class PrivacyReport(BestProfile):
     """The certified guarantee of one run: at every point the best of the bounds that apply.
 
     A report is a `PrivacyProfile` and answers, and composes, as one.  `account` makes it.
@@ -693,6 +353,319 @@ class PrivacyReport(ReportForms, ReportBounds):
         apart = [f"not including={list(self.preprocessing)}"] if self.preprocessing else []
         return f"PrivacyReport({', '.join([epsilon, of, *more, *apart])})"
 
+    @cached_property
+    def used(self) -> Mapping[str, PrivacyProfile]:
+        """The guarantees in use, by id: those of proved bounds, or all if no bound is proved."""
+        proved = [id_ for id_ in self.all if RECORDS[id_].certainty is Certainty.UPPER]
+        return some_of(self.all, proved) if proved else self.all
+
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """The guarantees in use."""
+        return tuple(self.used[id_] for id_ in track("accounting", list(self.used)))
+
+    @property
+    def certainty(self) -> Certainty:
+        """`UPPER`, or `AS_PUBLISHED` if no bound in use is proved."""
+        return RECORDS[next(iter(self.used))].certainty
+
+    def explain(self, delta: float = USUAL_DELTA) -> Mapping[str, float]:
+        """The epsilon of every bound and, below it, of every stage of its proof that applies.
+
+        Parameters
+        ----------
+        delta : float
+            Of (epsilon, delta)-DP.
+
+        Returns
+        -------
+        mapping of str to float
+            Epsilons by the ids of bounds and stages.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> list(li.account(run).explain())
+        ['composition/fixed-order', 'composition/sampled']
+        """
+        epsilons: dict[str, float] = {}
+        for id_, profile in self.used.items():
+            epsilons[id_] = profile.epsilon(delta)
+            exact = profile.exact if isinstance(profile, RoundedProfile) else profile
+            if isinstance(exact, StagedProfile):
+                for stage_id, stage in exact.stages.items():
+                    epsilons[stage_id] = self._as_computed(stage).epsilon(delta)
+        return epsilons
+
+    @property
+    def of_more_than_the_run(self) -> bool:
+        """Whether the report is about more models than the one that `run` trained."""
+        return self.selected or self.followed is not None
+
+    @cached_property
+    def lower_bounds(self) -> Mapping[str, LowerProfile]:
+        """The lower bounds that apply, by id."""
+        later = {one.id: one.profile(self.run) for one in self.later_lower_bounds}
+        return {**self.quick_lower_bounds, **later}
+
+    @cached_property
+    def quick_lower_bounds(self) -> Mapping[str, LowerProfile]:
+        """Those of them that take little time, which is what texts and pages evaluate."""
+        return {one.id: one.profile(self.run) for one in self._applying if one.quick(self.run)}
+
+    @property
+    def later_lower_bounds(self) -> tuple[LowerBound, ...]:
+        """The lower bounds that apply and may take longer than the guarantee itself."""
+        return tuple(one for one in self._applying if not one.quick(self.run))
+
+    @cached_property
+    def _applying(self) -> tuple[LowerBound, ...]:
+        if self.of_more_than_the_run:
+            return ()
+        return tuple(
+            bound
+            for bound in LOWER_BOUNDS.values()
+            if not bound.listed_only and not bound.unmet(self.run)
+        )
+
+    @cached_property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """Estimates of the run alone that apply, by id; they are no guarantees.
+
+        An estimate may be below what really leaks.  None is part of the guarantee, of a
+        certificate, of a ledger or of a statement.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0,
+        ...     step_size=0.1)
+        >>> report = li.account(run)
+        >>> found = report.estimates["published/steinke-et-al/linear-estimate"]
+        >>> round(found.epsilon_estimate(1e-5), 2), round(report.epsilon(1e-5), 2)
+        (0.52, 0.53)
+        """
+        if self.of_more_than_the_run:
+            return {}
+        return {
+            one.id: one.estimate(self.run)
+            for one in APPROXIMATIONS.values()
+            if not one.unmet(self.run)
+        }
+
+    @property
+    def lower(self) -> BestLowerProfile:
+        """The largest of the lower bounds that apply: no valid guarantee is below it."""
+        return BestLowerProfile(tuple(self.lower_bounds.values()))
+
+    def ratio_to_lower_bound(self, delta: float) -> float:
+        """The certified epsilon divided by the best lower bound; inf if that is not positive.
+
+        Parameters
+        ----------
+        delta : float
+            Of (epsilon, delta)-DP.
+
+        Returns
+        -------
+        float
+            At least 1.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun(
+        ...     loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=li.FullBatch(examples=100),
+        ...     steps=10, step_size=0.1, noise_std=0.1)
+        >>> round(li.account(run).ratio_to_lower_bound(1e-5), 6)
+        1.0
+        """
+        return ratio_to_lower(self.epsilon(delta), self.lower.epsilon(delta))
+
+    def by_position(self) -> Sequence[PrivacyProfile]:
+        """The guarantee of each position in the order of the batches, first to last.
+
+        Returns
+        -------
+        sequence of PrivacyProfile
+            From the best bound that distinguishes positions; only this report if none does.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> len(li.account(run).by_position())
+        1
+        """
+        by_position = [id_ for id_ in self.used if RECORDS[id_].by_position is not None]
+        if self.of_more_than_the_run or not by_position:
+            return [self]
+        best = min(by_position, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
+        positions = RECORDS[best].positions(self.run)
+        assert positions is not None
+        mu = person_mu(self.other_releases, self.run)
+        return [self._as_computed(compose_with_gaussian(exact, mu)) for exact in positions]
+
+    def _as_computed(self, exact: PrivacyProfile) -> PrivacyProfile:
+        """A guarantee of exact arithmetic, weakened by the rounding of the results."""
+        return exact if self.rounding is None else RoundedProfile(exact, self.rounding)
+
+    def __str__(self) -> str:
+        from lastiterate.report.text import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from lastiterate.report.html import as_card
+
+        return as_card(self)
+
+    def to_html(
+        self,
+        path: str | Path | None = None,
+        *,
+        delta: float = USUAL_DELTA,
+        title: str = "Privacy report",
+    ) -> str | None:
+        """The report, with pictures, as one page that needs nothing else.
+
+        It needs the extra `plot`.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write the page; a file that is there is replaced if it is such a page, and
+            refused if it is anything else.
+        delta : float
+            The delta at which epsilon is stated.
+        title : str
+            The title of the page.
+
+        Returns
+        -------
+        str or None
+            The text of the page, if no path is given.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> page = li.account(run).to_html(title="Ours")  # doctest: +SKIP
+        """
+        from lastiterate.report.html import as_html, write_html
+
+        if path is None:
+            return as_html(self, delta=delta, title=title)
+        write_html(self, path, delta=delta, title=title)
+        return None
+
+    def to_dp_event(self) -> Any:
+        """The report as an event of `dp_accounting`, to be composed with others.
+
+        For adjacency "zero-out" a GaussianDpEvent of 1/mu, for accountants of REPLACE_SPECIAL
+        (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
+        `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.  A report
+        of more than a run (other releases, private selection, unlearning) has no event for
+        "replace" and is refused there.  A report that includes rounding, as that of every fitted
+        model, is always refused: no event holds rounding, and `to_pld` includes it.  For persons
+        with several examples the event is of whole persons, and all others composed with it must
+        be, too.
+
+        Returns
+        -------
+        dp_accounting.DpEvent
+            The event.
+
+        Raises
+        ------
+        InvalidParameter
+            If the report is of more than a run and its adjacency is "replace", or includes
+            rounding.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> type(li.account(run).to_dp_event()).__name__
+        'GaussianDpEvent'
+        """
+        from lastiterate.dp_accounting import event_of
+
+        return event_of(self)
+
+    def statement(
+        self,
+        *,
+        delta: float = USUAL_DELTA,
+        max_examples_per_user: int | None = None,
+        format: str = "text",
+    ) -> str:
+        """The paragraph for a paper or a model card.
+
+        Parameters
+        ----------
+        delta : float
+            The delta at which epsilon is stated.
+        max_examples_per_user : int, optional
+            If given, the paragraph also states what group privacy gives a user with so many
+            examples.
+        format : {"text", "markdown", "model-card"}
+            The format of the paragraph.
+
+        Returns
+        -------
+        str
+            The paragraph.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> "epsilon" in li.account(run).statement()
+        True
+        """
+        from lastiterate.report.text import statement
+
+        return statement(
+            self,
+            delta=delta,
+            max_examples_per_user=max_examples_per_user,
+            format=format,
+        )
+
+    def to_json(self, *, delta: float = USUAL_DELTA) -> str:
+        """The report as JSON with stable keys.
+
+        Parameters
+        ----------
+        delta : float
+            The delta at which epsilon is stated.
+
+        Returns
+        -------
+        str
+            JSON with all that `print` shows.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> import json
+        >>> json.loads(li.account(run).to_json())["bound"]
+        'composition/sampled'
+        """
+        from lastiterate.report.summary import as_json
+
+        return as_json(self, delta=delta)
+
 
 def _computed(rounding: Rounding, profile: PrivacyProfile) -> PrivacyProfile:
     return RoundedProfile(profile, rounding)
@@ -700,9 +673,6 @@ def _computed(rounding: Rounding, profile: PrivacyProfile) -> PrivacyProfile:
 
 def _exact(profile: PrivacyProfile) -> PrivacyProfile:
     return profile.exact if isinstance(profile, RoundedProfile) else profile
-
-
-# The bounds behind a report: those in use, their stages and positions, and lower bounds.
 
 
 def ratio_to_lower(certified: float, lower: float) -> float:

@@ -37,6 +37,34 @@ def reproduce(
     """
     from rich.console import Console
 
-    from lastiterate.reproduce.__main__ import reproduce as print_item
+    from lastiterate.reproduce.items import FigureItem
+    from lastiterate.reproduce.papers import ITEMS, PAPERS, as_text, find, write_page
 
-    return print_item(item, out=out, data=data, seeds=seeds, coverage=coverage, console=Console())
+    console = Console()
+    if coverage:
+        from lastiterate.reproduce.coverage import coverage_text
+
+        console.print(coverage_text(), markup=False, highlight=False, soft_wrap=True)
+        return 0
+    if item is None:
+        for one in ITEMS.values():
+            console.print(f"{one.id:16s} {one.title}", markup=False)
+        console.print("", *(f"{short}: {paper}" for short, paper in PAPERS.items()), sep="\n")
+        return 0
+    if item == "all":
+        page, left_out = write_page(list(ITEMS.values()), out, data=data, seeds=seeds)
+        console.print(f"written: {page}", markup=False)
+        for id_, why in left_out.items():
+            console.print(f"left out: {id_} ({why})", markup=False)
+        return 0
+    found = find(item)
+    if isinstance(found, FigureItem):
+        out.mkdir(parents=True, exist_ok=True)
+        for path in found.save(out):
+            console.print(f"written: {path}", markup=False)
+        for note in found.notes:
+            console.print(note, markup=False)
+        return 0
+    table = found.table(data, seeds)
+    console.print(as_text(table))
+    return 1 if table.unexplained else 0

@@ -40,11 +40,53 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import Rounding, gdp_but_for_failure
 from lastiterate.profile.selection import Tries
 
-# The file of a ledger: its terms and entries, what is spent, and verification.
 
+class Ledger:
+    """The privacy budget of a data set, and every release that was charged to it.
 
-class LedgerFile:
-    """The file of a ledger, opened or made; `Ledger` adds to it."""
+    A release is charged before it is made: what does not fit into the budget is refused, and a
+    training that dies half-way stays charged.  The file is only ever appended to, each line with
+    the hash of the one before, by any number of processes.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.  A new one is made if there is none; then a budget must be given.
+    epsilon, delta : float, optional
+        The budget.  If the ledger exists it is read from the file, and must be the same if given.
+    adjacency : {"replace", "zero-out"}, optional
+        What is hidden, "replace" unless said otherwise.  Releases that promise something else are
+        converted where that is safe, else refused.
+    examples_per_person : int, optional
+        How many examples of one person are counted together, 1 unless said otherwise.  Releases
+        for fewer are converted by the group property; releases for more are refused.
+    adaptive : bool, optional
+        Whether the settings of a release may depend on earlier ones, as they do when you look at a
+        model before you decide on the next.  Then Gaussian guarantees alone are counted, for which
+        that is proved to cost nothing.  By default False: composition by privacy losses, for
+        releases whose costs are fixed without a look at results.
+    allow_seeded : bool, optional
+        For tests: charge trainings with a seed as if nobody knew it and no two were the same.
+    witness : str or Path, optional
+        A file, best on another machine, that says how far the ledger has come.  It is written
+        with every entry, and a ledger that has gone back behind it is refused.  A new ledger
+        begins its own; for one that is there, `write_witness` does.
+
+    Examples
+    --------
+    >>> import tempfile, lastiterate as li
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
+    >>> from dp_accounting import GaussianDpEvent
+    >>> entry = ledger.add(GaussianDpEvent(8.0), "how many are married")
+    >>> round(ledger.spent().epsilon(1e-5), 4), round(ledger.largest_epsilon(), 4)
+    (0.9263, 1.7058)
+    >>> ledger.add(GaussianDpEvent(2.0), "how many smoke")
+    Traceback (most recent call last):
+    ...
+    lastiterate.errors.BudgetExceeded: ... has epsilon 2 at delta 1e-05, ...
+    >>> folder.cleanup()
+    """
 
     def __init__(
         self,
@@ -322,58 +364,6 @@ class LedgerFile:
             )
         return self.budget.guarantee(LedgerState(entries))
 
-
-def _opened_again(kind: type[LedgerFile], path: Path, witness: Path | None) -> LedgerFile:
-    return kind(path, witness=witness)
-
-
-class Ledger(LedgerFile):
-    """The privacy budget of a data set, and every release that was charged to it.
-
-    A release is charged before it is made: what does not fit into the budget is refused, and a
-    training that dies half-way stays charged.  The file is only ever appended to, each line with
-    the hash of the one before, by any number of processes.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.  A new one is made if there is none; then a budget must be given.
-    epsilon, delta : float, optional
-        The budget.  If the ledger exists it is read from the file, and must be the same if given.
-    adjacency : {"replace", "zero-out"}, optional
-        What is hidden, "replace" unless said otherwise.  Releases that promise something else are
-        converted where that is safe, else refused.
-    examples_per_person : int, optional
-        How many examples of one person are counted together, 1 unless said otherwise.  Releases
-        for fewer are converted by the group property; releases for more are refused.
-    adaptive : bool, optional
-        Whether the settings of a release may depend on earlier ones, as they do when you look at a
-        model before you decide on the next.  Then Gaussian guarantees alone are counted, for which
-        that is proved to cost nothing.  By default False: composition by privacy losses, for
-        releases whose costs are fixed without a look at results.
-    allow_seeded : bool, optional
-        For tests: charge trainings with a seed as if nobody knew it and no two were the same.
-    witness : str or Path, optional
-        A file, best on another machine, that says how far the ledger has come.  It is written
-        with every entry, and a ledger that has gone back behind it is refused.  A new ledger
-        begins its own; for one that is there, `write_witness` does.
-
-    Examples
-    --------
-    >>> import tempfile, lastiterate as li
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
-    >>> from dp_accounting import GaussianDpEvent
-    >>> entry = ledger.add(GaussianDpEvent(8.0), "how many are married")
-    >>> round(ledger.spent().epsilon(1e-5), 4), round(ledger.largest_epsilon(), 4)
-    (0.9263, 1.7058)
-    >>> ledger.add(GaussianDpEvent(2.0), "how many smoke")
-    Traceback (most recent call last):
-    ...
-    lastiterate.errors.BudgetExceeded: ... has epsilon 2 at delta 1e-05, ...
-    >>> folder.cleanup()
-    """
-
     def __str__(self) -> str:
 
         return as_text(self)
@@ -602,6 +592,10 @@ class Ledger(LedgerFile):
                 "they cost together is not what each costs"
             )
             raise InvalidParameter("random_state", must_be=must_be, found="a seed")
+
+
+def _opened_again(kind: type[Ledger], path: Path, witness: Path | None) -> Ledger:
+    return kind(path, witness=witness)
 
 
 # A ledger as a person reads it.

@@ -1,1 +1,1 @@
-"""Every table and figure of the five papers, computed anew: `python -m lastiterate.reproduce`."""
+"""Every table and figure of the five papers, computed anew: `lastiterate reproduce`."""

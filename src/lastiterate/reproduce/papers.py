@@ -13,25 +13,19 @@ from lastiterate import _check
 from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
-from lastiterate.reproduce import bok_su_altschuler as accuracy
-from lastiterate.reproduce import bok_su_altschuler as bsa_figures
-from lastiterate.reproduce import bok_su_altschuler as bsa_tables
-from lastiterate.reproduce import chien_li as hoelder_network
-from lastiterate.reproduce import chien_li as unlearning_figures
-from lastiterate.reproduce import renyi_figures
-from lastiterate.reproduce import ye_shokri as ys_experiments
+from lastiterate.reproduce import bok_su_altschuler, chien_li, renyi_figures, ye_shokri
 from lastiterate.reproduce.items import FigureItem, Table, TableItem
 
 ITEMS: dict[str, TableItem | FigureItem] = {
     item.id: item
     for item in (
-        *bsa_tables.TABLES,
-        *accuracy.ACCURACY_TABLES,
-        *ys_experiments.TABLES,
-        *unlearning_figures.TABLES,
-        *bsa_figures.FIGURES,
+        *bok_su_altschuler.TABLES,
+        *bok_su_altschuler.ACCURACY_TABLES,
+        *ye_shokri.TABLES,
+        *chien_li.TABLES,
+        *bok_su_altschuler.FIGURES,
         *renyi_figures.FIGURES,
-        *hoelder_network.FIGURES,
+        *chien_li.FIGURES,
     )
 }
 PAPERS = {  # as the ids begin
