@@ -1,14 +1,21 @@
-"""Numbers as printed: rounded towards less privacy, so that their digits are certified too."""
+"""Numbers as printed, rounded towards less privacy, and small tables for notebooks."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from html import escape
 
 _FOUR_DECIMALS = Decimal("0.0001")
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e6
 _SAME = 1e-9
+_TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:.3em 0"
+_CELL = (
+    "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;color:inherit;"
+    "background:transparent;border:0;border-bottom:1px solid rgba(128,128,128,.35)"
+)
 
 
 def up(value: float) -> str:
@@ -84,3 +91,22 @@ def as_markdown(text: str) -> str:
 
 def _escaped(one: str) -> str:
     return one.encode("unicode_escape").decode("ascii")
+
+
+def card(
+    title: str, rows: Iterable[tuple[str, object]], *, lead: str = "", notes: Iterable[str] = ()
+) -> str:
+    """A title, a sentence, a table of two columns, and a list."""
+    cells = "".join(
+        f'<tr><th style="{_CELL};font-weight:600;white-space:nowrap">{escape(name)}</th>'
+        f'<td style="{_CELL}">{escape(str(value))}</td></tr>'
+        for name, value in rows
+    )
+    listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return (
+        f'<div style="color:inherit"><div><strong>{escape(title)}</strong></div>'
+        + (f"<div>{escape(lead)}</div>" if lead else "")
+        + f'<table style="{_TABLE}"><tbody>{cells}</tbody></table>'
+        + (f"<ul>{listed}</ul>" if listed else "")
+        + "</div>"
+    )

@@ -24,6 +24,13 @@ _SEAL = "\n{}lastiterate wrote what is above, of sha256 {}{}\n"
 _SEALED = re.compile(
     rb"\n[^\n]{,5}lastiterate wrote what is above, of sha256 ([0-9a-f]{64})[^\n]{,4}\n\Z"
 )
+# The start of whole pages, by which ours are recognised.
+PAGE_START = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="lastiterate">
+"""
 
 
 def with_an_end(path: Path) -> Path:
@@ -46,6 +53,11 @@ def is_sealed(content: bytes) -> bool:
     return found is not None and (
         sha256(content[: -len(found[0])]).hexdigest().encode() == found[1]
     )
+
+
+def is_page(content: bytes) -> bool:
+    """Whether a file is a whole page of ours, as it was written."""
+    return content.startswith(PAGE_START.encode()) and is_sealed(content)
 
 
 def was_sealed(content: bytes) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate import _files
-from lastiterate._html import PAGE_START
+from lastiterate._files import PAGE_START
 from lastiterate.certificate import fields as statements
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.certificate.verify import verify

@@ -98,7 +98,7 @@ class TestNotebooks:
         assert model._repr_mimebundle_()["text/html"] == model._repr_html_()
 
     def test_what_is_shown_is_escaped(self):
-        from lastiterate._html import card
+        from lastiterate._display import card
 
         assert "<b>" not in card("<b>", [("<b>", "<b>")], lead="<b>", notes=["<b>"])
 

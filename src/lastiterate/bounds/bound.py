@@ -10,7 +10,7 @@ from functools import partial, wraps
 from typing import TypeVar
 
 from lastiterate import _check
-from lastiterate._html import card
+from lastiterate._display import card
 from lastiterate._numerics.search import least_true
 from lastiterate.errors import NoBoundApplies, Unmet
 from lastiterate.profile.best import BestProfile, LazyProfiles, StagedProfile

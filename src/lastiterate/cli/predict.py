@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from lastiterate import _check
 from lastiterate._files import refuse_replacing, write_whole
@@ -397,11 +396,11 @@ def area_under_roc(scores: Array, positive: NDArray[np.bool_]) -> float:
 
     Ties count half.
     """
-    many, others = int(positive.sum()), int((~positive).sum())
-    if many == 0 or others == 0:
+    from sklearn.metrics import roc_auc_score
+
+    if positive.all() or not positive.any():
         return math.nan
-    ranks = rankdata(scores)
-    return float((ranks[positive].sum() - many * (many + 1) / 2.0) / many / others)
+    return float(roc_auc_score(positive, scores))
 
 
 def auc_text(outputs: Array, truth: NDArray[Any], classes: tuple[str, ...], *, better: bool) -> str:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
-from lastiterate._html import card
+from lastiterate._display import card
 from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.fields import NO_LABELS, caveats

@@ -323,6 +323,8 @@ _SUBSTITUTES = {
     "multi_class": "three or more classes are multinomial",
     "learning_rate": "the step size follows from the bounds",
     "n_jobs": "products run on the threads of numpy's BLAS",
+    "warm_start": "a start at a released model would have to be charged for both runs; fit anew, "
+    "and compose the privacy_ of both",
 }
 
 

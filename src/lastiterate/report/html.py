@@ -9,9 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastiterate._display import mu, times, up
-from lastiterate._files import is_sealed, refuse_replacing, sealed, write_whole
-from lastiterate._html import PAGE_START, card
+from lastiterate._display import card, mu, times, up
+from lastiterate._files import PAGE_START, is_sealed, refuse_replacing, sealed, write_whole
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from lastiterate import _check
-from lastiterate._html import card
+from lastiterate._display import card
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rules import same_batches

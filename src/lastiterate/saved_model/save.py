@@ -50,7 +50,7 @@ ESTIMATORS: dict[str, Any] = {
 
 
 # Secrets, settings of this machine, and a setting that can only be False.
-UNSAVED_SETTINGS = ("random_state", "ledger", "warm_start")
+UNSAVED_SETTINGS = ("random_state", "ledger")
 BY_CLASS = ("class_prior", "class_weight")
 REMEDY = "overwrite=True replaces what lastiterate wrote"
 _OF_A_HEAD = (

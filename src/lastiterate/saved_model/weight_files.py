@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate._files import IsOurs, is_record, is_sealed, was_sealed, with_an_end
-from lastiterate._html import is_page
+from lastiterate._files import IsOurs, is_page, is_record, is_sealed, was_sealed, with_an_end
 from lastiterate.certificate.fields import NAMES as FIELDS
 from lastiterate.certificate.fields import encoding_digest, model_digest, plain_text
 from lastiterate.certificate.verify import READ_ERRORS, read

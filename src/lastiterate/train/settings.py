@@ -243,17 +243,6 @@ class RunSettings:
         return tuple((each.name, getattr(self, each.name)) for each in fields(RunSettings))
 
 
-def only_false(name: str, value: Any) -> bool:
-    """False; raises for anything else."""
-    if value:
-        must_be = (
-            "False: the guarantee is of a single run from a start that does not depend on the "
-            "data; for two runs, compose their reports"
-        )
-        raise InvalidParameter(name, value, must_be=must_be)
-    return False
-
-
 def checked_preprocessing(name: str, value: Any) -> dict[str, str]:
     """Names of steps, each with "private" or "public" for the rows it was fitted on, checked."""
     must_be = 'a mapping of names of steps to "private" or "public"'
@@ -313,11 +302,6 @@ class Settings(RunSettings):
         SettingKind("Ledger or path"),
         "Where every fit is charged before it begins; a fit that its budget has no room for is "
         "refused.  Copies of the model, as grid searches make them, charge the same ledger.",
-    )
-    warm_start: bool = setting(
-        False,
-        SettingKind("bool", only_false),
-        "Only False: continuing from a released model would have to be charged for both.",
     )
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._display import up
-from lastiterate._html import card
+from lastiterate._display import card, up
 from lastiterate._numerics.powers import inverse_power, log_of, sum_of_inverse_powers
 from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, at_most, down
 from lastiterate._numerics.search import last_count_true
