@@ -115,7 +115,7 @@ def _descended(
     # Both give the same numbers as numpy, so that many short steps are worth loading them for.
     in_all = run.steps * shape[0] * shape[1]
     compiled("rounded_normal", in_all)
-    state = State(np.zeros(shape), run.domain, compiled("step", in_all))
+    state = State(np.zeros(shape), run.domain, compiled("loops", in_all))
     if start is not None:
         state.parameters += start.parameters
         if run.batches.resampling is Resampling.NEVER:
@@ -318,7 +318,7 @@ def _thin_products(stored: Batch, outputs: int) -> ModuleType | None:
     """Compiled products that convert rows as they go, if any are to be, for so many outputs."""
     if not stored.scaled:
         return None
-    thin = compiled("thin_products", stored.rows.size)
+    thin = compiled("loops", stored.rows.size)
     return thin if thin is not None and outputs <= thin.MOST_OUTPUTS else None
 
 
@@ -337,7 +337,7 @@ def _sum_over(
         outputs = _outputs(parameters[:, :width], batch, constants)
     else:
         counted = rows, batch.factors, batch.shifts, batch.mean
-        outputs = thin.outputs(*counted, parameters[:, :width], constants)
+        outputs = thin.thin_outputs(*counted, parameters[:, :width], constants)
     if own.offset is not None:
         outputs += own.offset[:, np.newaxis]
     residual = objective.residual(outputs, batch.targets)
@@ -362,7 +362,7 @@ def _outputs(weights: Array, batch: Batch, constants: Array) -> Array:
     # Long and thin is what BLAS does faster than short and wide.
     products = batch.rows @ weights.T.astype(batch.rows.dtype)
     at_centre = None if batch.mean is None else weights @ batch.mean
-    if (fast := compiled("outputs", products.size)) is None:
+    if (fast := compiled("loops", products.size)) is None:
         outputs = np.ascontiguousarray(products.T, dtype=np.float64)
         if batch.scaled:
             outputs *= batch.factors
@@ -393,7 +393,7 @@ def _times(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray
         left[outputs:] = 0.0
     if factors is None:
         left[:outputs] = residual
-    elif (fast := compiled("outputs", residual.size)) is not None:
+    elif (fast := compiled("loops", residual.size)) is not None:
         fast.weighed(residual, factors, left)
     else:
         np.multiply(residual, factors, out=left[:outputs], casting="same_kind")
@@ -510,7 +510,7 @@ def _plain(rows: Rows, factors: Array) -> bool:
 def _convert(
     rows: NDArray[Any], factors: Array, shifts: Array | None, mean: Array | None, out: Array
 ) -> None:
-    if (fast := compiled("outputs", rows.size)) is not None:
+    if (fast := compiled("loops", rows.size)) is not None:
         if shifts is None or mean is None:
             fast.scaled_rows(rows, factors, out)
         else:

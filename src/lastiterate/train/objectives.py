@@ -218,7 +218,7 @@ class Logistic(Objective):
         return np.array([0, 1])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
-        if (fast := compiled("logistic", u.size)) is not None:
+        if (fast := compiled("loops", u.size)) is not None:
             return np.asarray(fast.residuals(u, y, self.clip))
         residual: Array = expit(u)
         residual -= y

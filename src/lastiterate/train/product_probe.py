@@ -79,7 +79,7 @@ def check_thin_products(
         weights = np.zeros((outputs, width + more))[:, :width]
         weights[...] = right.T
         rows, constants = left.astype(precision), np.zeros(outputs)
-        return np.asarray(thin.outputs(rows, one, None, None, weights, constants).T)
+        return np.asarray(thin.thin_outputs(rows, one, None, None, weights, constants).T)
 
     def backward(left: Array, right: Array) -> Array:
         sums = np.empty((outputs, width + more))

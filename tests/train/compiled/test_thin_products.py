@@ -113,7 +113,7 @@ class TestInTraining:
 
     def with_thin(self, monkeypatch, module):
         def chosen(name, size):
-            return module if name == "thin_products" else compiled(name, size)
+            return module if name == "loops" else compiled(name, size)
 
         monkeypatch.setattr(gradient_sum, "compiled", chosen)
 

@@ -22,5 +22,7 @@ def compiled(name: str, size: int) -> ModuleType | None:
 def _loaded(name: str) -> ModuleType | None:
     try:
         return import_module(f"{__name__}.{name}")
-    except (ImportError, RuntimeError):  # the latter where nothing may be kept
+    except (ImportError, RuntimeError) as error:  # the latter where nothing may be kept
+        if str(getattr(error, "name", "")).startswith(__name__):
+            raise  # a name that none of these files has
         return None
