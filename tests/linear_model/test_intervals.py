@@ -12,10 +12,9 @@ import pytest
 from scipy import sparse
 from scipy.special import ndtri
 
-import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import intervals as coefficient_moments
-from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.intervals import (
     Matrices,
     Moments,
@@ -31,6 +30,7 @@ from lastiterate.train.data import bounded
 from lastiterate.train.noise import randomness, released_size
 from lastiterate.train.noisy_descent import gradient_sum
 from lastiterate.train.objectives import Huber, Logistic
+from tests.slow import slow
 from tests.train.problems import ROWS, SIDES
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -90,7 +90,7 @@ def test_a_long_row_does_not_round_the_others_otherwise(order, matrices):
     longer = rows.copy(order="K")
     longer[0] *= 10.0
     at = float(rows[0] @ parameters[0])
-    for ulps in (-2, -1, 0, 1, 2):
+    for ulps in (-1, 0, 1):
         targets = np.full(count, at - objective.clip + ulps * math.ulp(at))
         sums = [
             packed(replace(one, silent=np.arange(count) == 0), objective, parameters, matrices)
@@ -349,7 +349,7 @@ class TestEstimates:
         start, objective = np.zeros((1, 2)), Huber(clip=2.0)
         first = moments_of(examples, objective, start, Matrices.HESSIANS, (noise, 0.002))
         found, stated = [], []
-        for _ in range(2_000):
+        for _ in range(600):
             added = rng.normal(size=(2, 2)) * 0.002 / math.sqrt(2.0)
             drawn = replace(
                 first,
@@ -359,15 +359,13 @@ class TestEstimates:
             point = second_point(drawn, examples, start, 0.0)
             exact = moments_of(examples, objective, point, Matrices.COVARIANCES, (0.01, 0.0))
             second = replace(
-                exact,
-                gradient=exact.gradient + 0.01 * rng.normal(size=2),
-                matrix=np.zeros((2, 2)),
+                exact, gradient=exact.gradient + 0.01 * rng.normal(size=2), matrix=np.zeros((2, 2))
             )
             estimate, covariance = estimate_and_covariance(drawn, second, examples, point, 0.0)
             found.append(estimate)
             stated.append(covariance)
         mean = np.mean(stated, axis=0)
-        np.testing.assert_allclose(np.cov(np.transpose(found)), mean, rtol=0.15, atol=5e-4)
+        np.testing.assert_allclose(np.cov(np.transpose(found)), mean, rtol=0.25, atol=5e-4)
 
     def test_the_noise_of_the_hessian_counts_by_the_second_step(self):
         """From a point that is given: the product of the noisy Hessian and the step."""
@@ -380,13 +378,13 @@ class TestEstimates:
             moments_of(examples, objective, point, Matrices.COVARIANCES), matrix=np.zeros((2, 2))
         )
         found = []
-        for _ in range(4_000):
+        for _ in range(1_500):
             added = rng.normal(size=(2, 2)) * 0.002 / math.sqrt(2.0)
             drawn = replace(first, matrix=first.matrix + (added + added.T) / math.sqrt(2.0))
             found.append(estimate_and_covariance(drawn, second, examples, point, 0.0)[0])
         _, stated = estimate_and_covariance(first, second, examples, point, 0.0)
         scale = stated.max()
-        np.testing.assert_allclose(np.cov(np.transpose(found)), stated, atol=0.1 * scale)
+        np.testing.assert_allclose(np.cov(np.transpose(found)), stated, atol=0.15 * scale)
 
     def test_a_first_step_that_may_be_noise_alone_is_not_taken(self):
         examples = examples_of(Huber(clip=1.0))
@@ -428,15 +426,16 @@ class TestEstimates:
 
 
 class TestCoverage:
+    @pytest.mark.parametrize("sets, most", [(15, 100.0), slow(60, 99.0)])
     @pytest.mark.parametrize("kind", interval_coverage.MODELS)
-    def test_most_intervals_cover(self, kind):
-        """Of 60 data sets times four coefficients; the benchmark has a thousand."""
+    def test_most_intervals_cover(self, kind, sets, most):
+        """Of some data sets times four coefficients; the benchmark has a thousand."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = interval_coverage.covered(kind, 2_000, 4.0, 60)
+            found = interval_coverage.covered(kind, 2_000, 4.0, sets)
         assert found["infinite"] == 0
-        assert 90.0 <= np.mean(found["covered"]) <= 99.0
-        assert min(found["covered"]) >= 83.0
+        assert 88.0 <= np.mean(found["covered"]) <= most
+        assert min(found["covered"]) >= 73.0
 
     def test_kept_results_are_within_the_range(self):
         kept = json.loads(interval_coverage.KEPT.read_text())
@@ -447,33 +446,7 @@ class TestCoverage:
             assert one["sets"] >= 300
 
 
-class TestBudget:
-    @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
-    @pytest.mark.parametrize("model", MADE)
-    def test_all_releases_together_meet_the_target_only_just(self, model, adjacency):
-        fitted = model(adjacency=adjacency, intervals=True, **MADE[model]).fit(ROWS, SIDES)
-        report = fitted.privacy_
-        assert [one.kind for one in report.other_releases] == ["outliers", INTERVALS]
-        assert fitted.center_ is None
-        assert 0.99 < report.epsilon(1e-5) <= 1.0
-        li.verify(fitted.certificate_, parameters=fitted.parameters_)
-
-    def test_half_of_mu_is_spent(self):
-        report = PrivateLogisticRegression(intervals=True, counting=0.0).fit(ROWS, SIDES).privacy_
-        alone = li.account(report.run).epsilon(1e-5)
-        assert alone < 0.9
-
-
 class TestFiles:
-    @pytest.mark.parametrize("model", MADE)
-    def test_a_saved_model_has_the_same_intervals(self, model, tmp_path):
-        fitted = model(intervals=True, epsilon=4.0, **MADE[model]).fit(ROWS, SIDES)
-        li.save(fitted, tmp_path)
-        np.testing.assert_array_equal(li.load(tmp_path).conf_int(), fitted.conf_int())
-        fitted.interval_estimate_ = fitted.interval_estimate_ + 1e-3
-        with pytest.raises(InvalidParameter, match="as it was fitted"):
-            li.save(fitted, tmp_path / "other")
-
     def test_units_are_those_of_the_target(self):
         """Ten times the range, ten times the intervals."""
         found = [
@@ -502,28 +475,12 @@ class TestRefusals:
         with pytest.raises(InvalidParameter, match="what must be"):
             from_record({**record, "what": one_step}, adjacency="replace")
 
-    def test_other_models(self):
-        with pytest.raises(InvalidParameter, match="intervals must be False unless"):
-            PrivateLinearSVC(intervals=True).fit(ROWS, SIDES)
-        with pytest.raises(InvalidParameter, match="intervals must be False unless"):
-            PrivateLogisticRegression(intervals=True, classes=range(3)).fit(ROWS, SIDES)
-
-    def test_many_features(self):
-        with pytest.raises(InvalidParameter, match="more than 200 features"):
-            PrivateLogisticRegression(intervals=True).fit(np.ones((50, 201)), SIDES[:50])
-
     def test_a_model_without_them(self):
         with pytest.raises(InvalidParameter, match="fitted with intervals=True"):
             PrivateRidge(target_bound=1.0).fit(ROWS, SIDES).conf_int()
 
-    @pytest.mark.parametrize("bad", [0.0, 1.0, 95, np.nan, -0.5])
-    def test_levels(self, bad):
+    def test_levels(self):
         model = PrivateRidge(target_bound=1.0, intervals=True).fit(ROWS, SIDES)
-        with pytest.raises(InvalidParameter, match="level must be"):
-            model.conf_int(level=bad)
-
-    def test_they_cannot_be_unlearned(self):
-        key = b"a secret of 16 bytes or more"
-        model = PrivateLogisticRegression(l2=0.1, intervals=True).fit(ROWS, SIDES, key=key)
-        with pytest.raises(InvalidParameter, match="intervals=False"):
-            model.unlearn(ROWS, SIDES, rows=[3], key=key, epsilon=1.0)
+        for bad in (0.0, 1.0, 95, np.nan, -0.5):
+            with pytest.raises(InvalidParameter, match="level must be"):
+                model.conf_int(level=bad)

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
-import lastiterate
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.private_schema import PrivateSchema
@@ -22,7 +20,6 @@ SCHEMA = {
     "rich": {"values": ["no", "yes"]},
 }
 TOKEN = "Tr0ub4dor"
-PACKAGE = Path(lastiterate.__file__).parent
 
 
 def people(count=3_000):
@@ -143,19 +140,6 @@ class TestRefusals:
     def test_what_has_no_names(self, X):
         with pytest.raises(TypeError, match="a table whose columns have names"):
             PrivateSchema(SCHEMA).fit(X)
-
-    def test_no_cell_is_in_an_error(self):
-        table, _ = people(5)
-        encoder = PrivateSchema(SCHEMA, target="rich").fit(table)
-        with pytest.raises(InvalidParameter, match="in rows 1, 2, 3, 4, 5,") as refused:
-            encoder.transform(table | {"age": [TOKEN] * 5})
-        assert TOKEN not in str(refused.value)
-        trace, kept = refused.value.__traceback__, ""
-        while trace is not None:
-            inside = Path(trace.tb_frame.f_code.co_filename)
-            kept += repr(trace.tb_frame.f_locals) if PACKAGE in inside.parents else ""
-            trace = trace.tb_next
-        assert TOKEN not in kept
 
 
 FILLED = {"a": {"range": [0, 10]}, "job": {"values": ["x", "y"]}, "pay": {"values": ["l", "h"]}}

@@ -73,7 +73,7 @@ class TestOtherRows:
     """Rows on the boundary, where the last bit of a product decides."""
 
     def rows(self, model):
-        rows = np.random.default_rng(1).normal(size=(20_000, 30)) / 12.0
+        rows = np.random.default_rng(1).normal(size=(5_000, 30)) / 12.0
         weights, constant = model.coef_[0], model.intercept_[0]
         for _ in range(4):
             far = (rows @ weights + constant) / (weights @ weights)
@@ -102,12 +102,12 @@ class TestNoise:
     def test_is_what_is_charged(self, classifier):
         guessed = RNG.permutation(SIDES)  # far from 0 and from 1, where scores are cut
         scores = [
-            PrivateScore.of(classifier, X, guessed, epsilon=0.2, random_state=k) for k in range(200)
+            PrivateScore.of(classifier, X, guessed, epsilon=0.2, random_state=k) for k in range(80)
         ]
         exact = np.mean(classifier.predict(X) == guessed)
         values = np.array([one.value for one in scores])
-        assert values.std() == pytest.approx(scores[0].std, rel=0.2)
-        assert values.mean() == pytest.approx(exact, abs=4 * scores[0].std / 200**0.5 + 1e-3)
+        assert values.std() == pytest.approx(scores[0].std, rel=0.35)
+        assert values.mean() == pytest.approx(exact, abs=4 * scores[0].std / 80**0.5 + 1e-3)
         assert 0.199 < scores[0].privacy.epsilon(1e-5) <= 0.2 * (1 + 1e-5)
 
     def test_without_a_seed_it_differs(self, regressor):

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import lastiterate as li
 import lastiterate.torch as lt
@@ -120,20 +120,6 @@ class TestLoaders:
     def test_batches_without_rows_are_refused_if_they_cannot_be_made(self):
         with pytest.raises(li.InvalidParameter, match="made of tensors"):
             lt.EmptyBatches(["text"])
-
-    @pytest.mark.parametrize("settings", [{"drop_last": True}, {"shuffle": True}])
-    def test_torch_refuses_settings_that_would_change_batches(self, settings):
-        rows = TensorDataset(torch.arange(30))
-        with pytest.raises(ValueError, match="mutually exclusive"):
-            DataLoader(rows, batch_sampler=lt.PoissonSampler(rows, 10), **settings)
-
-    def test_torch_refuses_streams(self):
-        class Stream(IterableDataset):
-            def __iter__(self):
-                return iter(range(30))
-
-        with pytest.raises(ValueError, match="IterableDataset"):
-            DataLoader(Stream(), batch_sampler=lt.PoissonSampler(30, 10))
 
 
 class TestOneUse:

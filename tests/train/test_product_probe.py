@@ -74,10 +74,8 @@ def test_other_products_are_refused(monkeypatch, method):
         def __matmul__(self, other):
             return method(np.asarray(self), np.asarray(other))
 
-    usual, full = np.ndarray.astype, np.full
-    monkeypatch.setattr(
-        product_probe.np, "full", lambda *args: full(*args).view(Array), raising=True
-    )
+    full = np.full
+    monkeypatch.setattr(product_probe.np, "full", lambda *args: full(*args).view(Array))
     ints = np.random.default_rng
 
     class Drawn:
@@ -90,7 +88,6 @@ def test_other_products_are_refused(monkeypatch, method):
     monkeypatch.setattr(product_probe.np.random, "default_rng", Drawn)
     with pytest.raises(NumericalFailure, match="arithmetic='fast'"):
         check_products(64, 200, 10)
-    assert usual is np.ndarray.astype
 
 
 KINDS = [sparse.csr_array, sparse.csr_matrix, sparse.csc_array]

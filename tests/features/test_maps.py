@@ -12,6 +12,8 @@ from lastiterate.features.maps import cells_and_signs
 from lastiterate.features.transformers import PublicBins, QuadraticSketch, RandomFourierFeatures
 from tests.estimator_docstrings import lacks
 
+from .test_scattering import exact_norms
+
 RANDOM = np.random.default_rng(1)
 HOSTILE = np.concatenate([
     RANDOM.normal(size=(200, 4)) * 10.0 ** RANDOM.uniform(-300, 300, size=(200, 1)),
@@ -32,11 +34,6 @@ TRANSFORMS = [
     PublicBins(),
     PublicBins([-1e300, 0, 1, 2], [1e300, 1, 2, 3], bins=1000),
 ]
-
-
-def exact_norms(rows):
-    squares = rows.astype(np.float64) ** 2  # exact
-    return np.array([math.sqrt(math.fsum(row)) for row in squares])
 
 
 class TestTheBoundHolds:
@@ -137,38 +134,30 @@ class TestBins:
         assert found.shape == (20, 8)
         assert ((found > 0).sum(axis=1) == 2).all()
 
-    @pytest.mark.parametrize(
-        "settings, named",
-        [
-            ({"low": 1.0}, "low"),
-            ({"low": [0, 0, 0]}, "low"),
-            ({"low": "a"}, "low"),
-            ({"high": math.nan}, "high"),
-            ({"high": 1e301}, "high"),
-            ({"bins": 1}, "bins"),
-            ({"low": 0.0, "high": 5e-324}, "bins"),
-        ],
-    )
-    def test_refuse_ranges_that_are_none(self, settings, named):
+
+OUT_OF_RANGE = [
+    (RandomFourierFeatures, "n_components", [0]),
+    (RandomFourierFeatures, "gamma", [0.0, math.nan]),
+    (RandomFourierFeatures, "seed", [-1]),
+    (QuadraticSketch, "n_components", [2.5]),
+    (QuadraticSketch, "seed", [None]),
+    (QuadraticSketch, "input_bound", [math.nan]),
+    (PublicBins, "low", [1.0, [0, 0, 0], "a"]),
+    (PublicBins, "high", [math.nan, 1e301]),
+    (PublicBins, "bins", [1]),
+]
+
+
+@pytest.mark.parametrize("kind, named, values", OUT_OF_RANGE)
+def test_parameters_out_of_range_are_refused(kind, named, values):
+    for value in values:
         with pytest.raises(InvalidParameter, match=named):
-            PublicBins(**settings).fit(np.zeros((3, 2)))
+            kind(**{named: value}).fit(np.zeros((3, 2)))
 
 
-@pytest.mark.parametrize(
-    "transform, named",
-    [
-        (RandomFourierFeatures(0), "n_components"),
-        (RandomFourierFeatures(gamma=0.0), "gamma"),
-        (RandomFourierFeatures(gamma=math.nan), "gamma"),
-        (RandomFourierFeatures(seed=-1), "seed"),
-        (QuadraticSketch(2.5), "n_components"),
-        (QuadraticSketch(seed=None), "seed"),
-        (QuadraticSketch(input_bound=math.nan), "input_bound"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(transform, named):
-    with pytest.raises(InvalidParameter, match=named):
-        transform.fit(np.zeros((3, 2)))
+def test_bins_of_a_range_too_narrow_are_refused():
+    with pytest.raises(InvalidParameter, match="bins"):
+        PublicBins(low=0.0, high=5e-324).fit(np.zeros((3, 2)))
 
 
 @pytest.mark.parametrize("name", package.__all__)

@@ -1,15 +1,12 @@
-"""A private head in a torch model says what its estimator says, and its certificate is its own."""
+"""A private head says what its estimator says, and its certificate is its own."""
 
 import contextlib
 import copy
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
-from fractions import Fraction
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -23,10 +20,10 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import lastiterate as li
 import lastiterate.torch as lt
+import lastiterate.torch as package
 from lastiterate.errors import InvalidType
 from lastiterate.features.transformers import Scattering2D
-from lastiterate.torch import layers as secure_noise
-from lastiterate.train.noise import Randomness, SeededBits, release_bits
+from tests.estimator_docstrings import lacks
 
 COUNT, SIDE = 400, 8
 SEEDED = {"epsilon": 2.0, "classes": range(3), "feature_bound": 1.0, "random_state": 0, "epochs": 2}
@@ -78,19 +75,6 @@ class TestWhatTheModelSays:
         found = outputs_of.argmax(1) if outputs > 1 else (outputs_of[:, 0] > 0).long()
         assert (fitted.classes_[found.numpy()] == expected).all()
         assert fitted.privacy_.epsilon(1e-5) <= 2.0
-
-    def test_on_embeddings_of_reviews_if_they_are_there(self):
-        path = Path(os.environ.get("LASTITERATE_DATA", "data")) / "imdb_wordllama256.npz"
-        if not path.exists():
-            pytest.skip("no LASTITERATE_DATA")
-        held = np.load(path)
-        rows = torch.from_numpy(held["X"][:4_000].astype(np.float32))
-        reviews = TensorDataset(rows, torch.from_numpy(held["y"][:4_000]).long())
-        model = nn.Sequential(nn.Identity(), nn.Linear(256, 2))
-        fitted = lt.fit_head(model, "1", loader_of(reviews), **SEEDED | {"classes": range(2)})
-        found = model(rows).argmax(1).numpy()
-        assert (found == fitted.estimator.predict(rows.numpy())).all()
-        assert (found == reviews.tensors[1].numpy()).mean() > 0.7
 
     def test_long_rows_are_scaled_down(self):
         layer = lt.BoundedLinear(3, 2, bound=1.0)
@@ -154,11 +138,7 @@ class TestFeatures:
 
     @pytest.mark.parametrize(
         "word, last, bound",
-        [
-            ("layernorm", nn.LayerNorm(16), 4.0),
-            ("tanh", nn.Tanh(), 4.0),
-            ("normalise", None, 1.0),
-        ],
+        [("layernorm", nn.LayerNorm(16), 4.0), ("tanh", nn.Tanh(), 4.0), ("normalise", None, 1.0)],
     )
     def test_public_bounds(self, data, word, last, bound):
         model = Backbone(last=last)
@@ -311,6 +291,28 @@ class TestFixedFeatures:
             lt.FeatureLayer(StandardScaler())
 
 
+class Other(lt.BoundedLinear):
+    pass
+
+
+KINDS_CHANGED = {
+    "before": lambda one: one.register_forward_pre_hook(lambda _, given: (given[0] * 2.0,)),
+    "after": lambda one: one.register_forward_hook(lambda _, given, found: found * 2.0),
+    "forward": lambda one: setattr(one, "forward", lambda rows: rows),
+    "kind": lambda one: setattr(one, "__class__", Other),
+}
+VALUES_CHANGED = {
+    "weight": lambda one: one.weight.data[0, 0].add_(1e-3),
+    "bias": lambda one: one.bias.data[0].add_(1e-3),
+    "bound": lambda one: setattr(one, "bound", 100.0 * one.bound),
+    "normalise": lambda one: setattr(one, "normalise", True),
+    "centre": lambda one: (
+        setattr(one, "center", torch.ones(16)),
+        setattr(one, "center_bound", 1.0),
+    ),
+}
+
+
 class TestCertificates:
     def test_verify(self, saved):
         model, fitted, folder = saved
@@ -321,50 +323,22 @@ class TestCertificates:
         with pytest.raises(ValueError, match="does not bound rows as in training"):
             lt.verify(nn.Sequential(plain), "0", fitted.certificate_)
 
-    def test_other_layers(self, saved):
+    @pytest.mark.parametrize("change", [*KINDS_CHANGED, *VALUES_CHANGED])
+    def test_of_a_layer_that_was_changed(self, saved, change):
         model, fitted, _ = saved
+        other = nn.Sequential(copy.deepcopy(model.fc))
+        assert lt.verify(other, "0", fitted.certificate_)
+        if change in KINDS_CHANGED:
+            KINDS_CHANGED[change](other[0])
+            match = "BoundedLinear without hooks"
+        else:
+            VALUES_CHANGED[change](other[0])
+            match = "layer of other weights"
+        with pytest.raises(ValueError, match=match):
+            lt.verify(other, "0", fitted.certificate_)
 
-        def weight(layer):
-            layer.weight.data[0, 0] += 1e-3
-
-        def bias(layer):
-            layer.bias.data[0] += 1e-3
-
-        def bound(layer):
-            layer.bound *= 100.0
-
-        def normalise(layer):
-            layer.normalise = True
-
-        def center(layer):
-            layer.center, layer.center_bound = torch.ones(16), 1.0
-
-        def before(layer):
-            layer.register_forward_pre_hook(lambda _, given: (given[0] * 2.0,))
-
-        def after(layer):
-            layer.register_forward_hook(lambda _, given, found: found * 2.0)
-
-        def forward(layer):
-            layer.forward = lambda rows: rows
-
-        class Other(lt.BoundedLinear):
-            pass
-
-        def kind(layer):
-            layer.__class__ = Other
-
-        for change in (before, after, forward, kind):
-            other = nn.Sequential(copy.deepcopy(model.fc))
-            change(other[0])
-            with pytest.raises(ValueError, match="BoundedLinear without hooks"):
-                lt.verify(other, "0", fitted.certificate_)
-        for change in (weight, bias, bound, normalise, center):
-            other = nn.Sequential(copy.deepcopy(model.fc))
-            assert lt.verify(other, "0", fitted.certificate_)
-            change(other[0])
-            with pytest.raises(ValueError, match="layer of other weights"):
-                lt.verify(other, "0", fitted.certificate_)
+    def test_that_states_more_privacy(self, saved):
+        model, fitted, _ = saved
         record = json.loads(fitted.certificate_)
         record["guarantee"]["epsilon"] = 0.1
         with pytest.raises(ValueError, match="does not hold"):
@@ -556,75 +530,6 @@ class TestRefused:
         self.refused("the layer has no bias", data, model, fit_intercept=True)
 
 
-class TestSecureNoise:
-    def test_is_normal_and_never_the_same(self):
-        zeros = torch.zeros(50, 40)
-        one, other = (lt.add_secure_noise(zeros, 2.0, bound=1.0) for _ in range(2))
-        assert not torch.equal(one, other)
-        assert one.dtype is torch.float32
-        assert abs(float(one.mean())) < 0.3
-        assert 1.9 < float(one.std()) < 2.1
-
-    def test_is_added_to_what_is_within_the_bound(self):
-        values = torch.tensor([3.0, -1e30, float("nan"), 0.5], dtype=torch.float64)
-        found = lt.add_secure_noise(values, 1e-6, bound=1.0)
-        expected = torch.tensor([1.0, -1.0, 0.0, 0.5], dtype=torch.float64)
-        assert torch.allclose(found, expected, atol=1e-4)
-
-    def test_leaves_no_bits_of_what_it_was_added_to(self):
-        """Where float32 noise added to float32 numbers is told apart with certainty."""
-        moved, std = torch.tensor(2.0**-9), 0.9
-
-        def zeros(x):
-            near = x[(x.abs() < moved / 2) & (x != 0)].numpy()
-            wanted = np.frexp(float(moved))[1] - np.frexp(near)[1] - 1
-            near, wanted = near[wanted > 0], wanted[wanted > 0]
-            bits = np.abs(near).view(np.int32).astype(np.int64) & ((1 << 23) - 1)
-            found = np.where(bits == 0, 23, np.frexp((bits & -bits).astype(float))[1] - 1)
-            return float((found >= wanted).mean())
-
-        raw, safe = [], []
-        for shift in (0.0, float(moved)):
-            start = torch.full((200_000,), shift)
-            raw.append(zeros(start + std * torch.randn(200_000)))
-            safe.append(zeros(lt.add_secure_noise(start, std, bound=1.0)))
-        assert raw[1] == 1.0 > raw[0] + 0.05
-        assert abs(safe[1] - safe[0]) < 0.2
-
-    @pytest.mark.parametrize("bound", [1.0, 1e4, 1e9])
-    def test_moves_values_by_no_more_than_it_says(self, bound, monkeypatch):
-        std = 0.3
-        values = torch.linspace(-bound, bound, 999, dtype=torch.float64)
-        monkeypatch.setattr(secure_noise, "Randomness", lambda: Randomness(SeededBits(0)))
-        bits = release_bits(std, bound)
-        unit, noise = std * 2.0**-bits, Randomness(SeededBits(0)).rounded_normals((999,), bits)
-        found = lt.add_secure_noise(values, std, bound=bound).numpy()
-        # Exactly: floats would round what is to be seen.
-        whole = [
-            round(Fraction(x) / Fraction(unit)) - int(k) for x, k in zip(found, noise, strict=True)
-        ]
-        moved = [
-            abs(k * Fraction(unit) - Fraction(x))
-            for k, x in zip(whole, values.tolist(), strict=True)
-        ]
-        # What is handed out is a float, half a last bit from the grid.
-        printed = Fraction(2.0**-53 * float(np.abs(found).max()))
-        assert max(moved) <= Fraction(std) / 2**40 + Fraction(bound) / 2**52 + printed
-
-    def test_refusals(self):
-        for wrong in (
-            {"std": float("nan")},
-            {"std": 0.0},
-            {"bound": -1.0},
-            {"bound": 1e300},
-            {"std": 1e-300},
-        ):
-            with pytest.raises(li.InvalidParameter):
-                lt.add_secure_noise(torch.zeros(3), **{"std": 1.0, "bound": 1.0} | wrong)
-        with pytest.raises(InvalidType, match="a tensor of floats"):
-            lt.add_secure_noise(torch.zeros(3, dtype=torch.int64), 1.0, bound=1.0)
-
-
 def test_a_number_of_classes_stands_for_their_labels(data):
     settings = {"batches": "cyclic", "epochs": 1, "feature_bound": 1.0, "random_state": 0}
     fitted = lt.fit_head(Backbone(), "fc", loader_of(data), classes=3, **settings)
@@ -632,3 +537,8 @@ def test_a_number_of_classes_stands_for_their_labels(data):
     for wrong in (1, 2.5, None, True):
         with pytest.raises(li.InvalidParameter, match="classes must be"):
             lt.fit_head(Backbone(), "fc", loader_of(data), classes=wrong, **settings)
+
+
+@pytest.mark.parametrize("name", package.__all__)
+def test_has_all_sections(name):
+    assert not lacks(getattr(package, name))

@@ -1,4 +1,6 @@
-"""The default rule at few passes: steps that fall, and where they do not."""
+"""Which run is made where none is told: its steps, and what is spent on the mean of rows."""
+
+import math
 
 import numpy as np
 import pytest
@@ -6,9 +8,45 @@ from sklearn.base import clone
 
 import lastiterate as li
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.train.defaults import default_run
+from lastiterate.train.defaults import LEAST, MOST, default_run, gaussian_parameter, mean_release
 from lastiterate.train.objectives import Logistic, Softmax
 from lastiterate.train.settings import RunSettings
+from tests.slow import slow
+
+MU = gaussian_parameter(1.0, 1e-5)
+
+
+def released(examples, features=30, adjacency="replace"):
+    return mean_release(MU, adjacency=adjacency, features=features, examples=examples)
+
+
+class TestRule:
+    def test_many_rows_cost_the_least_share(self):
+        assert released(100_000).mu == pytest.approx(LEAST * MU)
+
+    def test_the_fewer_rows_the_larger_the_share_up_to_the_most(self):
+        shares = [released(n).mu / MU for n in (100_000, 1_000, 900, 800, 500)]
+        assert shares == sorted(shares)
+        assert shares[-1] == pytest.approx(MOST)
+        assert len({round(one, 6) for one in shares}) >= 4
+
+    @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+    @pytest.mark.parametrize("examples", [50, 200, 450, 700, 1_100, 5_000])
+    def test_noise_is_at_most_half_the_bound(self, examples, adjacency):
+        release = released(examples, adjacency=adjacency)
+        if release is not None:
+            noise = release.noise_std * math.sqrt(30) / examples
+            assert noise <= 0.5
+            assert LEAST * MU * (1 - 1e-9) <= release.mu <= MOST * MU * (1 + 1e-9)
+
+    def test_a_mean_that_would_be_lost_is_not_published(self):
+        assert released(100) is None
+        assert released(100_000, features=10**9) is None
+
+    def test_it_jumps_nowhere_but_where_the_mean_is_lost(self):
+        mus = [released(n).mu for n in range(500, 3_000)]
+        assert max(abs(np.diff(mus))) < 0.01 * MU
+
 
 RADIUS = 1.0078
 X = np.random.default_rng(0).normal(size=(800, 3))
@@ -65,9 +103,9 @@ class TestTheRun:
         ids=str,
     )
     def test_they_are_even(self, settings):
-        assert run_of(**settings).is_constant
+        assert run_of(**{"examples": 2_000} | settings).is_constant
 
-    @pytest.mark.parametrize("examples", [20_000, 200_000])
+    @pytest.mark.parametrize("examples", [20_000, slow(200_000)])
     def test_also_of_envelopes(self, examples):
         run = run_of(Softmax(classes=10, clip=0.35), examples=examples, epochs=1)
         assert not run.is_constant

@@ -1,10 +1,11 @@
-"""Rows of any finite length are brought within the bound, in training and in prediction."""
+"""Rows of any finite length and storage are brought within the bound, or refused."""
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 import lastiterate as li
+from lastiterate.errors import InvalidParameter
 from lastiterate.features.transformers import (
     PublicBins,
     QuadraticSketch,
@@ -20,8 +21,7 @@ from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Huber, Logistic
 from lastiterate.train.rows import norm_factors
-
-from .problems import run_of
+from tests.train.problems import run_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 4))
@@ -49,16 +49,6 @@ def test_they_count_as_if_scaled_down(length, dtype, kind):
     first, second = model.fit(plain, Y).coef_, model.fit(long, Y).coef_
     np.testing.assert_allclose(first, second, atol=1e-3 if dtype == np.float32 else 1e-9)
     np.testing.assert_array_equal(model.predict(long), model.predict(plain))
-
-
-@pytest.mark.parametrize("length, dtype", CASES)
-def test_batches_are_within_the_bound(length, dtype):
-    examples = bounded(stretched(length, dtype), Y, bound=1.0, intercept=0.0)
-    batch = examples.batch(slice(0, 50))
-    rows, factors = batch.rows, batch.factors
-    assert np.isfinite(rows).all()
-    norms = np.linalg.norm(rows.astype(np.longdouble), axis=1)
-    assert (norms * factors <= 1.0).all()
 
 
 def test_a_row_whose_norm_overflows_counts_as_zero():
@@ -151,3 +141,84 @@ def test_no_size_of_a_row_raises_or_warns_in_a_map(features):
     rows[::9], rows[1::9], rows[2::9] = 5e-324, 1.7e308, 1e-310
     with np.errstate(all="raise"):
         features.fit(rows).transform(rows.astype(np.longdouble))
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    return PrivateLogisticRegression(epsilon=1.0, random_state=0).fit(X, X[:, 0] > 0)
+
+
+class TestRows:
+    def test_repeated_entries_are_added(self):
+        rows = sparse.csr_matrix((np.array([3.0, 3.0]), np.array([0, 0]), np.array([0, 2])))
+        assert norm_factors(rows, 3.0)[0] <= 0.5
+
+    @pytest.mark.parametrize("claimed", [False, True])
+    def test_repeated_entries_that_cancel_move_a_model_as_little_as_any_row(self, claimed):
+        def with_last_row(entries):
+            indptr = np.append(np.arange(500), 499 + len(entries))
+            data = np.append(np.ones(499), entries)
+            rows = sparse.csr_matrix((data, np.zeros(data.size, dtype=int), indptr))
+            if claimed:
+                rows.has_sorted_indices = rows.has_canonical_format = True
+            model = PrivateLogisticRegression(batches="full", fit_intercept=False, random_state=0)
+            return model.fit(rows, np.arange(500) > 4).coef_
+
+        assert np.array_equal(with_last_row([1e300, -1e300]), with_last_row([0.0]))
+
+    @pytest.mark.parametrize("column", [-1, 3])
+    def test_sparse_rows_with_entries_elsewhere(self, column):
+        rows = sparse.csr_matrix(np.ones((50, 3)))
+        rows.indices[-1] = column
+        with pytest.raises(InvalidParameter, match="entries all lie in it"):
+            PrivateLogisticRegression().fit(rows, np.arange(50) > 20)
+
+    def test_whole_numbers_are_refused(self):
+        with pytest.raises(InvalidParameter, match="float32 or float64"):
+            bounded(np.ones((2, 2), dtype=int), np.zeros(2), bound=1.0, intercept=0.0)
+
+    def test_a_mapped_file_with_a_target_that_is_not_finite(self, tmp_path):
+        rows = np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(200, 3))
+        with pytest.raises(InvalidParameter, match="finite numbers; found a target"):
+            PrivateRidge(target_bound=1.0).fit(rows, np.array([0.5] * 199 + [np.nan]))
+        with pytest.raises(InvalidParameter, match="finite numbers; found a target"):
+            PrivateRidge(target_bound=1.0).fit(rows, ["0.5"] * 199 + ["nan"])
+
+    def test_a_changed_copy_of_a_mapped_file(self, tmp_path):
+        np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(200, 3)).flush()
+        rows = np.memmap(tmp_path / "x", dtype=np.float32, mode="c", shape=(200, 3))
+        with pytest.raises(InvalidParameter, match="mode"):
+            PrivateRidge(target_bound=1.0).fit(rows, np.zeros(200))
+
+    def test_a_dask_array_is_not_gathered(self, model):
+        class Array:
+            """As dask's, which numpy gathers without a word."""
+
+            shape, ndim, dtype = (200, 3), 2, np.dtype(float)
+
+            def __array__(self, *_, **__):
+                pytest.fail("gathered")
+
+        Array.__module__ = "dask.array.core"
+        with pytest.raises(InvalidParameter, match=r"X must be in memory, .*a dask Array"):
+            PrivateLogisticRegression().fit(Array(), np.arange(200) > 100)
+        with pytest.raises(InvalidParameter, match=r"X must be in memory, .*a dask Array"):
+            model.predict(Array())
+        with pytest.raises(InvalidParameter, match=r"y must be in memory, .*a dask Array"):
+            PrivateLogisticRegression().fit(np.zeros((200, 3)), Array())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 3, 1_000, 1_024, 1_025, 5_000])
+@pytest.mark.parametrize("size", [1e-22, 1e-9, 1.0, 1e9, 1e17, 1e22])
+def test_factors_suffice_and_lose_little(dtype, width, size):
+    """Against sums in a longer format."""
+    rows = (RNG.standard_t(2, size=(40, width)) * size).astype(dtype)
+    rows[::7] = 0.0
+    norms = np.sqrt((rows.astype(np.longdouble) ** 2).sum(axis=1))
+    for bound in (1e-11, 1e-10, 1.0, float(np.median(norms)), 1e12):
+        scaled = norms * norm_factors(rows, bound)
+        assert (scaled <= bound).all()
+        assert (scaled >= np.minimum(norms, bound) * (1 - 1e-4)).all()

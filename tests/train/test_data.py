@@ -1,23 +1,27 @@
-"""Training from a mapped file: contiguous batches in a secret order, little memory, same result."""
+"""Rows in memory that others change, and rows in a mapped file: trained on as they are bounded."""
 
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.other_releases import MEAN, Release
 from lastiterate.run.batch_rules.ordered import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
+from lastiterate.train import centring
+from lastiterate.train.centring import published_centre
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import batch_sequence, noisy_descent
 from lastiterate.train.objectives import Logistic
 from lastiterate.train.rows import is_mapped
-
-from .problems import RULES, run_of
+from lastiterate.train.settings import TRAINED
+from tests.slow import slow_if
+from tests.train.problems import RULES, run_of
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(103, 4)).astype(np.float32)
@@ -128,10 +132,105 @@ print(most() - before)
 """
 
 
+@pytest.mark.slow
 def test_only_a_batch_is_resident(tmp_path):
-
     path = tmp_path / "large.f32"
     path.write_bytes(np.random.default_rng(0).random(50_000, dtype=np.float32).tobytes() * 600)
     command = [sys.executable, "-c", MEMORY, str(path)]
     grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert grown < 36e6  # of 120 MB
+
+
+GIVEN = RNG.normal(size=(400, 3))
+SIDES = GIVEN[:, 0] > 0
+LONG = GIVEN / np.linalg.norm(GIVEN, axis=1, keepdims=True) * RNG.uniform(2, 3, size=(400, 1))
+
+
+def quick(**settings):
+    fixed = {"epsilon": 8.0, "epochs": 3, "random_state": 0, "counting": 0, "center": False}
+    return PrivateLogisticRegression(**fixed | settings)
+
+
+@pytest.fixture
+def during(monkeypatch):
+    """Something happens when the trainer first calls a method of its randomness."""
+
+    def arrange(method, action):
+        usual, done = getattr(Randomness, method), []
+
+        def first_that(self, *args):
+            # Noise of other releases is no matrix.
+            if not done and (method != "rounded_normals" or len(args[0]) == 2):
+                done.append(True)
+                action()
+            return usual(self, *args)
+
+        monkeypatch.setattr(Randomness, method, first_that)
+        return done
+
+    return arrange
+
+
+@pytest.mark.parametrize("kind", [np.array, sparse.csr_matrix, sparse.csr_array])
+@pytest.mark.parametrize("batches", slow_if("sampled".__eq__, TRAINED))
+def test_what_is_written_after_training_began_is_not_used(during, batches, kind):
+    settings = {"batches": batches} | ({} if batches == "full" else {"batch_size": 100})
+    expected = quick(**settings).fit(kind(GIVEN), SIDES).parameters_
+    rows, sides = kind(GIVEN), SIDES.copy()
+
+    def spoil():
+        (rows if isinstance(rows, np.ndarray) else rows.data)[:] *= 1e4
+        sides[:] = ~sides
+
+    done = during("rounded_normals", spoil)
+    np.testing.assert_array_equal(quick(**settings).fit(rows, sides).parameters_, expected)
+    assert done
+
+
+def test_norms_are_those_of_the_copy(during):
+    rows = GIVEN.copy()
+    expected = quick().fit(1e4 * GIVEN, SIDES).parameters_
+    done = during("permutation", lambda: rows.__imul__(1e4))
+    np.testing.assert_array_equal(quick().fit(rows, SIDES).parameters_, expected)
+    assert done
+
+
+def test_sums_are_of_what_was_bounded(monkeypatch):
+    """For the mean that is published, each row is read once."""
+    release, rows = Release(MEAN, 2.0, 1e-9), GIVEN.copy()
+    usual = centring.norm_factors
+
+    def spoiling(some, bound):
+        factors = usual(some, bound)
+        rows.__imul__(1e4)
+        return factors
+
+    expected = published_centre(GIVEN, release, Randomness(SeededBits(0)), bound=1.0)
+    monkeypatch.setattr(centring, "norm_factors", spoiling)
+    found = published_centre(rows, release, Randomness(SeededBits(0)), bound=1.0)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
+
+
+class TestMapped:
+    def mapped(self, path):
+        LONG.tofile(path)
+        return np.memmap(path, dtype=float, mode="r", shape=LONG.shape)
+
+    def test_each_batch_is_brought_within_the_bound_as_it_is_read(self, during, tmp_path):
+        rows = self.mapped(tmp_path / "rows")
+        expected = quick(batch_size=50).fit(rows, SIDES).parameters_
+        done = during("rounded_normals", lambda: (1e4 * LONG).tofile(tmp_path / "rows"))
+        np.testing.assert_allclose(
+            quick(batch_size=50).fit(rows, SIDES).parameters_, expected, rtol=1e-6
+        )
+        assert done
+
+    @pytest.mark.parametrize(
+        "spoilt, match", [(LONG[:9], "keeps its length"), (LONG * np.nan, "finite throughout")]
+    )
+    def test_files_that_become_none(self, during, tmp_path, spoilt, match):
+        rows = self.mapped(tmp_path / "rows")
+        done = during("rounded_normals", lambda: spoilt.tofile(tmp_path / "rows"))
+        with pytest.raises(InvalidParameter, match=match):
+            quick(batch_size=50).fit(rows, SIDES)
+        assert done

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from lastiterate.errors import BudgetExceeded, InvalidCertificate, PrivacyWarnin
 from lastiterate.linear_model import unlearn as unlearn_rows
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
+from lastiterate.linear_model.unlearn import model_history
 from lastiterate.profile.rounded import gdp_but_for_failure
+from lastiterate.train.noise import randomness
+from lastiterate.train.noisy_descent import Published, noisy_descent
 
 KEY = bytes(range(32))
 X = np.random.default_rng(0).normal(size=(600, 3)) / 2
@@ -82,22 +86,14 @@ class TestAnUnlearnedModel:
 
         Noise is seeded, so that the same steps give the same parameters.
         """
-        from dataclasses import replace
-
-        from lastiterate.linear_model.unlearn import model_history
-        from lastiterate.train.noise import randomness
-        from lastiterate.train.noisy_descent import Published, noisy_descent
-
         other = X.copy()
         other[[17, 203]] = -9.0
         examples = model._fit_inputs(other, Y).examples
         silent = np.isin(np.arange(600), [17, 203])
-        requests = model_history(model).requests
+        requests, after = (model_history(one).requests for one in (model, forgotten))
         seed = np.random.SeedSequence([1]).spawn(1)[-1].generate_state(1)[0]
         again = noisy_descent(
-            model_history(forgotten).requests.extra_run(
-                model_history(forgotten).requests.done[-1].taken
-            ),
+            after.extra_run(after.done[-1].taken),
             requests.objective,
             replace(examples, silent=silent),
             randomness(int(seed)),
@@ -259,6 +255,23 @@ class TestRefusals:
         self.refused(model, "neither", epsilon=None)
         self.refused(model, r"noisier must be .*1", noisier=0.5)
 
+    @pytest.mark.filterwarnings("ignore:(too few examples for|no coefficient has)")
+    @pytest.mark.parametrize(
+        "settings, said",
+        [
+            ({"intervals": True}, "intervals=False"),
+            ({"rate_matching": 0.1}, "rate_matching=0 and"),
+            ({"batches": "balls-and-bins"}, "batches of one size"),
+        ],
+    )
+    def test_models_with_other_settings(self, settings, said):
+        one = PrivateLogisticRegression(**QUICK | ALONE | settings).fit(X, Y, key=KEY)
+        self.refused(one, said)
+
+    def test_weights_of_rows(self):
+        with pytest.raises(li.InvalidParameter, match="key must be left out with sample_weight"):
+            PrivateLogisticRegression().fit(X, Y, sample_weight=np.full(600, 0.5), key=KEY)
+
     def test_models_fitted_without_a_key(self):
         bare = PrivateLogisticRegression(**QUICK, **ALONE).fit(X, Y)
         self.refused(bare, "fitted with a key")
@@ -267,10 +280,6 @@ class TestRefusals:
         model = fitted()
         model.certificate_ = model.certificate_.replace('"delta": 1e-05', '"delta": 1e-06')
         self.refused(model, "digest", error=InvalidCertificate)
-
-    def test_rules_with_batches_of_random_size(self):
-        bins = PrivateLogisticRegression(**QUICK | {"batches": "balls-and-bins"}, **ALONE)
-        self.refused(bins.fit(X, Y, key=KEY), "batches of one size")
 
     @pytest.mark.filterwarnings("ignore::lastiterate.errors.PrivacyWarning")
     def test_a_label_that_only_they_have(self):
