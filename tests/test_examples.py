@@ -5,10 +5,7 @@ from itertools import islice
 from pathlib import Path
 from runpy import run_path
 
-import numpy as np
 import pytest
-
-import lastiterate as li
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,36 +57,3 @@ def test_the_tables_of_sampled_batches(monkeypatch):
     rows = sampled_batches.curves([1, 10], 0.02)
     assert len(rows) == len(sampled_batches.NAMES)
     assert all(lower < fixed for fixed, lower in zip(rows[1], rows[4], strict=True))
-
-
-def test_the_public_surface():
-    run = li.TrainingRun(
-        loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
-        sensitivity=10.0,
-        batches=li.Cyclic(examples=60_000, batch_size=1_500),
-        steps=2_000,
-        step_size=0.05,
-        noise_std=0.01,
-        release_noise_std=0.0,
-        domain=li.Unbounded(),
-    )
-    report = li.account(run)
-    assert round(report.epsilon(delta=1e-5), 4) == 4.3392
-    assert 0 < report.delta(epsilon=2.0) < 1
-    assert 0 < report.tradeoff(0.05) < 0.95
-    assert report.renyi(8.0) > 0
-    assert report.gdp() < 1
-    assert report.bound in report.all
-    assert report.unmet
-    assert str(report)
-    assert li.calibrate(run, epsilon=1.0, delta=1e-5).noise_std > 0.01
-    shifts = li.optimal_shifts(
-        contraction=np.full(5, 0.9),
-        sensitivity=np.ones(5),
-        noise=np.ones(5),
-        start=0.0,
-        diameter=np.inf,
-    )
-    assert (shifts.a.size, shifts.z.size) == (5, 6)
-    shuffled = run.replace(batches=li.ShuffledOnce(examples=60_000, batch_size=1_500))
-    assert li.account(shuffled).epsilon(delta=1e-5) <= report.epsilon(delta=1e-5)

@@ -23,7 +23,13 @@ from lastiterate.saved_model.model_file import read_model
 RUN = ["--examples", "1000", "--batch-size", "100", "--epochs", "2", "--clip-norm", "1",
        "--noise-multiplier", "5", "--step-size", "0.1"]  # fmt: skip
 MINE = b"the only copy of my work"
+OURS_BEGIN = _files.begins_with(b"ours")
 TRAIN = ["train", "t.csv", "--target", "y", "--schema", "s.json", "--epochs", "1"]
+
+
+@pytest.fixture(autouse=True)
+def quick_pages(monkeypatch):
+    monkeypatch.setattr(html, "_picture", lambda *_: [])  # which take long
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +55,9 @@ def folder(whole, tmp_path, monkeypatch):
     return tmp_path
 
 
+OPEN = ["ledger", "open", "new", "--epsilon", "1"]
+AUDIT = ["audit", "--model", "model/model.json"]
+
 # A file that is there and not ours, and a command that is told to write to it.
 COMMANDS = {
     "train --out": ("m/model.json", [*TRAIN, "--out", "m", "--force"]),
@@ -62,17 +71,11 @@ COMMANDS = {
     "calibrate --save": ("mine.toml", ["calibrate", *RUN, "--save", "mine.toml"]),
     "plot --out": ("mine.png", ["plot", "tradeoff", *RUN, "--out", "mine"]),
     "ledger open": ("mine", ["ledger", "open", "mine", "--epsilon", "1", "--delta", "1e-5"]),
-    "ledger open --witness": (
-        "mine",
-        ["ledger", "open", "new", "--epsilon", "1", "--delta", "1e-5", "--witness", "mine"],
-    ),
+    "ledger open --witness": ("mine", [*OPEN, "--delta", "1e-5", "--witness", "mine"]),
     "ledger add": ("mine", ["ledger", "add", "mine", "--epsilon", "1"]),
     "ledger head --out": ("mine", ["ledger", "head", "l", "--out", "mine"]),
     "ledger export --out": ("mine", ["ledger", "export", "l", "--out", "mine"]),
-    "audit --record": (
-        "mine",
-        ["audit", "--model", "model/model.json", "--runs", "20", "--record", "mine"],
-    ),
+    "audit --record": ("mine", [*AUDIT, "--runs", "20", "--record", "mine"]),
     "demo --out": ("train.csv", ["demo", "--out", "."]),
     "reproduce --out": ("r/bsa-figure-2.png", ["reproduce", "bsa-figure-2", "--out", "r"]),
 }
@@ -131,28 +134,24 @@ def test_functions(tmp_path, name):
     assert path.read_bytes() == MINE
 
 
+def kept(match="must be a new file|not written by lastiterate"):
+    """A file that is not ours is refused, and named."""
+    return pytest.raises(InvalidParameter, match=match)
+
+
+def write(path, text="ours, too", is_ours=OURS_BEGIN):
+    _files.write_whole("out", path, text, is_ours)
+
+
 class TestWhatIsReplaced:
-    def test_by_force_what_we_wrote(self, capsys, folder):
-        for words in (
-            [*TRAIN, "--out", "model"],
-            ["schema", "t.csv", "--out", "new.json"],
-        ):
-            main([*words, "--force"])
-            assert main(words) == 2
-            assert "add --force" in capsys.readouterr().err
-            assert main([*words, "--force"]) == 0
-
-    def test_a_schema_that_was_filled_in_is_not(self, capsys, folder):
-        before = (folder / "s.json").read_bytes()
-        assert main(["schema", "t.csv", "--out", "s.json", "--force"]) == 2
-        assert (folder / "s.json").read_bytes() == before
-
-    def test_pages_and_pictures(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(html, "_picture", lambda *_: [])  # which take long
-        for _ in range(2):
-            li.account(_run()).to_html(tmp_path / "page.html")
-            for kind in (".svg", ".png", ".pdf"):
-                plot.save(plot.tradeoff(li.GaussianProfile(1.0)), tmp_path / f"a{kind}")
+    @pytest.mark.parametrize(
+        "words", [[*TRAIN, "--out", "model"], ["schema", "t.csv", "--out", "new.json"]]
+    )
+    def test_by_force_what_we_wrote(self, capsys, folder, words):
+        main([*words, "--force"])
+        assert main(words) == 2
+        assert "add --force" in capsys.readouterr().err
+        assert main([*words, "--force"]) == 0
 
     def test_earlier_heads_of_the_same_ledger(self, folder):
         ledger, other = li.Ledger("l"), _ledger(folder / "x")
@@ -160,11 +159,11 @@ class TestWhatIsReplaced:
             ledger.write_witness("head")
             ledger.add((0.1, 0.0))
         later = (folder / "head").read_bytes()
-        with pytest.raises(InvalidParameter, match="an earlier head of this very ledger"):
+        with kept("an earlier head of this very ledger"):
             other.write_witness("head")
         # A ledger that went back does not lose what shows it.
         (folder / "l").write_bytes(b"".join((folder / "l").read_bytes().splitlines(True)[:1]))
-        with pytest.raises(InvalidParameter, match="an earlier head of this very ledger"):
+        with kept("an earlier head of this very ledger"):
             li.Ledger("l").write_witness("head")
         assert (folder / "head").read_bytes() == later
 
@@ -208,10 +207,36 @@ class TestOrder:
         assert "--html must be another file" in capsys.readouterr().err
 
 
+def raising(error):
+    def raises(*words):
+        raise error
+
+    return raises
+
+
+FULL_DISK = raising(OSError(28, "No space left on device"))
+each_disk = pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
+
+
 class TestWriting:
-    def test_drafts_have_names_of_their_own(self, tmp_path, monkeypatch):
+    def without(self, links, monkeypatch):
+        if not links:
+            monkeypatch.setattr(_files.os, "link", raising(OSError("no links here")))
+
+    def late(self, monkeypatch, file):
+        """A file of another appears where `file` is put, after all checks."""
+        put = _files._put
+
+        def put_late(draft, final):
+            if final.name == file.name:
+                file.write_bytes(MINE)
+            return put(draft, final)
+
+        monkeypatch.setattr(_files, "_put", put_late)
+
+    def test_drafts_have_names_of_their_own(self, tmp_path):
         (tmp_path / ".a.draft").write_bytes(MINE)
-        _files.write_whole("out", tmp_path / "a", "text")
+        write(tmp_path / "a", is_ours=None)
         assert (tmp_path / ".a.draft").read_bytes() == MINE
         assert sorted(path.name for path in tmp_path.iterdir()) == [".a.draft", "a"]
 
@@ -220,78 +245,68 @@ class TestWriting:
         assert known(json.dumps({"x": 1}).encode())
         assert not any(map(known, (b"", b"[]", b"nan", b"\xff", b'{"y": 1}', b"[" * 100_000)))
 
-    @pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
+    @each_disk
     def test_what_appears_after_all_checks_is_kept(self, tmp_path, monkeypatch, links):
-        path, put = tmp_path / "a", _files._put
-
-        def late(draft, final):
-            final.write_bytes(MINE)
-            return put(draft, final)
-
-        if not links:
-            monkeypatch.setattr(_files.os, "link", _raising(OSError("no links here")))
-        _files.write_whole("out", tmp_path / "b", "text")
-        assert (tmp_path / "b").read_text() == "text"
-        monkeypatch.setattr(_files, "_put", late)
-        with pytest.raises(InvalidParameter, match="out must be a new file"):
-            _files.write_whole("out", path, "text", _files.begins_with(b"ours"))
-        assert path.read_bytes() == MINE
+        self.without(links, monkeypatch)
+        write(tmp_path / "b")
+        assert (tmp_path / "b").read_text() == "ours, too"
+        self.late(monkeypatch, tmp_path / "a")
+        with kept("out must be a new file"):
+            write(tmp_path / "a")
+        assert (tmp_path / "a").read_bytes() == MINE
         assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "b"]
 
     def test_what_is_no_longer_ours_is_kept(self, tmp_path):
         (tmp_path / "a").write_text("ours, before")
-        is_ours = _files.begins_with(b"ours")
-        _files.write_whole("out", tmp_path / "a", "ours, too", is_ours)
+        write(tmp_path / "a")
         assert (tmp_path / "a").read_text() == "ours, too"
         (tmp_path / "a").write_bytes(MINE)
-        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
-            _files.write_whole("out", tmp_path / "a", "ours, too", is_ours)
+        with kept("not written by lastiterate"):
+            write(tmp_path / "a")
         assert [one.read_bytes() for one in tmp_path.iterdir()] == [MINE]
 
     def test_a_folder_is_left_as_it_was_or_with_what_came_since(self, tmp_path, monkeypatch):
-        put = _files._put
+        put, folder = _files._put, tmp_path / "m"
 
-        def late(draft, final):
-            (tmp_path / "m" / "certificate.json").write_bytes(MINE)
+        def put_late(draft, final):
+            (folder / "certificate.json").write_bytes(MINE)
             return put(draft, final)
 
-        monkeypatch.setattr(_files, "_put", late)
-        with pytest.raises(InvalidParameter, match="folder must be"):
-            li.save(_model(), tmp_path / "m")
-        assert [one.read_bytes() for one in (tmp_path / "m").iterdir()] == [MINE]
+        monkeypatch.setattr(_files, "_put", put_late)
+        with kept("folder must be"):
+            li.save(_model(), folder)
+        assert [one.read_bytes() for one in folder.iterdir()] == [MINE]
 
+    @pytest.mark.parametrize("before", [None, "ours"])
     @pytest.mark.parametrize("other", ["x/../b", "link"])
-    def test_two_names_of_one_file_are_refused(self, tmp_path, other):
+    def test_two_names_of_one_file_are_refused(self, tmp_path, other, before):
         (tmp_path / "x").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "b")
-        for before in (None, "ours"):
-            if before is not None:
-                (tmp_path / "b").write_text(before)
-            paths = [tmp_path / "b", tmp_path / other]
-            with pytest.raises(InvalidParameter, match="out must be"):
-                _files.write_files(
-                    "out",
-                    dict(zip(paths, ("1", "2"), strict=True)),
-                    dict.fromkeys(paths, _files.begins_with(b"ours")),
-                )
-            assert (tmp_path / "b").exists() == (before is not None)
-            assert before is None or (tmp_path / "b").read_text() == before
-            assert (tmp_path / "link").is_symlink()
+        if before is not None:
+            (tmp_path / "b").write_text(before)
+        paths = [tmp_path / "b", tmp_path / other]
+        with kept("out must be"):
+            _files.write_files(
+                "out", dict(zip(paths, "12", strict=True)), dict.fromkeys(paths, OURS_BEGIN)
+            )
+        assert (tmp_path / "b").exists() == (before is not None)
+        assert before is None or (tmp_path / "b").read_text() == before
+        assert (tmp_path / "link").is_symlink()
 
     def test_a_link_to_one_of_ours_stays_one(self, tmp_path):
         (tmp_path / "real").mkdir()
         (tmp_path / "real" / "a").write_text("ours, before")
         (tmp_path / "link").symlink_to("real/a")
-        _files.write_whole("out", tmp_path / "link", "ours", _files.begins_with(b"ours"))
+        write(tmp_path / "link")
         assert (tmp_path / "link").is_symlink()
-        assert (tmp_path / "real" / "a").read_text() == "ours"
+        assert (tmp_path / "real" / "a").read_text() == "ours, too"
         assert sorted(one.name for one in tmp_path.rglob("*")) == ["a", "link", "real"]
 
     @pytest.mark.parametrize("target", ["nothing", "link"])
     def test_a_link_to_nothing_is_kept(self, tmp_path, target):
         (tmp_path / "link").symlink_to(target)
-        with pytest.raises(InvalidParameter, match="out must be"):
-            _files.write_whole("out", tmp_path / "link", "ours", _files.begins_with(b"ours"))
+        with kept("out must be"):
+            write(tmp_path / "link")
         assert [one.is_symlink() for one in tmp_path.iterdir()] == [True]
 
     def test_a_witness_behind_a_link_stays_behind_it(self, tmp_path):
@@ -299,50 +314,40 @@ class TestWriting:
         (tmp_path / "head").symlink_to("real/head")
         ledger = _ledger(tmp_path / "x")
         ledger.write_witness(tmp_path / "real" / "head")
-        ledger = li.Ledger(ledger.path, witness=tmp_path / "head")
-        ledger.add((0.1, 0.0))
+        li.Ledger(ledger.path, witness=tmp_path / "head").add((0.1, 0.0))
         assert (tmp_path / "head").is_symlink()
         assert json.loads((tmp_path / "real" / "head").read_text())["n"] == 1
 
-    @pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
+    @each_disk
     @pytest.mark.parametrize("new", [True, False])
     def test_all_are_as_they_were_if_the_last_is_refused(self, tmp_path, monkeypatch, links, new):
-        paths, put = [tmp_path / one for one in "abc"], _files._put
+        paths = [tmp_path / one for one in "abc"]
         for path in paths[: 2 if new else 3]:
             path.write_text(f"ours, {path.name}")
         before = {path: path.read_bytes() for path in paths if path.exists()}
-        looked = _files.refuse_replacing
-        seen = []
+        looked, seen = _files.refuse_replacing, []
 
-        def late(name, path, *words, **more):
+        def look_late(name, path, *words, **more):
             seen.append(path)
             if len(seen) > 6 and path.name == "c":  # after the checks of all files, twice
                 path.write_bytes(MINE)
             looked(name, path, *words, **more)
 
-        def put_late(draft, final):
-            if final.name == "c":
-                final.write_bytes(MINE)
-            return put(draft, final)
-
-        monkeypatch.setattr(_files, "_put", put_late)
-        monkeypatch.setattr(_files, "refuse_replacing", late)
-        if not links:
-            monkeypatch.setattr(_files.os, "link", _raising(OSError("no links here")))
-        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
+        self.late(monkeypatch, paths[2])
+        monkeypatch.setattr(_files, "refuse_replacing", look_late)
+        self.without(links, monkeypatch)
+        with kept("not written by lastiterate"):
             _files.write_files(
-                "out",
-                dict.fromkeys(paths, "ours, too"),
-                dict.fromkeys(paths, _files.begins_with(b"ours")),
+                "out", dict.fromkeys(paths, "ours, too"), dict.fromkeys(paths, OURS_BEGIN)
             )
         found = {path: path.read_bytes() for path in tmp_path.iterdir()}
         assert found == before | {tmp_path / "c": MINE}
 
     def test_nothing_is_written_before_all_are_checked(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(_files, "_draft_beside", _raising(AssertionError()))
+        monkeypatch.setattr(_files, "_draft_beside", raising(AssertionError()))
         (tmp_path / "b").write_bytes(MINE)
         paths = [tmp_path / "a", tmp_path / "b"]
-        with pytest.raises(InvalidParameter):
+        with kept():
             _files.write_files("out", dict.fromkeys(paths, ""), dict.fromkeys(paths))
 
     def test_no_draft_is_left_on_a_full_disk(self, tmp_path, monkeypatch):
@@ -357,39 +362,26 @@ class TestWriting:
 
             def __exit__(self, *_):
                 self.file.close()
-                raise OSError(28, "No space left on device")
+                FULL_DISK()
 
             def write(self, content):
                 pass  # into a buffer
 
         monkeypatch.setattr(_files.Path, "open", lambda *words: Full(opened(*words)))
         with pytest.raises(OSError, match="No space"):
-            _files.write_whole("out", tmp_path / "a", "text")
+            write(tmp_path / "a", is_ours=None)
         assert not [*tmp_path.iterdir()]
 
 
-def _raising(error):
-    def raises(*words):
-        raise error
-
-    return raises
-
-
-LATE = {
-    "train --out": ("m/model.json", [*TRAIN, "--out", "m", "--force"]),
-    "train --html": ("p.html", [*TRAIN, "--out", "m", "--html", "p.html", "--force"]),
-    "predict --out": ("mine", ["predict", "model", "t.csv", "--out", "mine"]),
-    "schema --out": ("mine", ["schema", "t.csv", "--out", "mine", "--force"]),
-    "plot --out": ("mine.png", ["plot", "tradeoff", *RUN, "--out", "mine.png"]),
-    "account --html": ("mine", ["account", *RUN, "--html", "mine"]),
-    "account --save": ("mine.toml", ["account", *RUN, "--save", "mine.toml"]),
-    "ledger export --out": ("mine", ["ledger", "export", "l", "--out", "mine"]),
-}
-
-
-@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train --out", "train --html", "predict --out", "schema --out", "plot --out",
+        "account --html", "account --save", "ledger export --out",
+    ],
+)  # fmt: skip
 def test_what_appears_while_a_command_works_is_kept(capsys, folder, monkeypatch, name):
-    file, words = LATE[name]
+    file, words = COMMANDS[name]
     made = _files._draft_beside
 
     def late(path, content):
@@ -419,9 +411,17 @@ class TestTakenWhileTraining:
         monkeypatch.setattr(trained_model, "fit_table", slowly)
         return main(words)
 
-    @pytest.mark.parametrize("force", [[], ["--force"]])
-    @pytest.mark.parametrize("out", ["m", "m.v1", "sub/m", "."])
-    def test_by_a_file_of_another(self, capsys, folder, monkeypatch, out, force):
+    @pytest.mark.parametrize(
+        "out, beside, force",
+        [
+            ("m", "m-2", []),
+            ("m", "m-2", ["--force"]),
+            ("m.v1", "m-2.v1", []),
+            ("sub/m", "sub/m-2", []),
+            (".", "../work-2", ["--force"]),
+        ],
+    )
+    def test_by_a_file_of_another(self, capsys, folder, monkeypatch, out, beside, force):
         work = folder / "work"
         work.mkdir()
         monkeypatch.chdir(work)
@@ -436,7 +436,6 @@ class TestTakenWhileTraining:
         assert self.trained(monkeypatch, take, [*TRAIN, "--out", out, *force]) == 2
         said = capsys.readouterr()
         assert (place / "model.json").read_bytes() == MINE
-        beside = {"m": "m-2", "m.v1": "m-2.v1", "sub/m": "sub/m-2", ".": "../work-2"}[out]
         assert main(["verify", beside]) == 0
         assert "was written instead" in said.err
         assert str((work / beside).resolve().name) in said.err
@@ -453,14 +452,15 @@ class TestTakenWhileTraining:
         assert all((folder / one / "model.json").read_bytes() == before for one in ("m", "m-2"))
         assert main(["verify", "m-3"]) == 0
 
-    def test_by_a_file_in_the_place_of_the_folder(self, capsys, folder, monkeypatch):
-        words = [*TRAIN, "--out", "m"]
-        assert self.trained(monkeypatch, lambda: (folder / "m").write_bytes(MINE), words) == 2
+    def test_by_a_file_in_the_place_of_the_folder(self, folder, monkeypatch):
+        def take():
+            (folder / "m").write_bytes(MINE)
+
+        assert self.trained(monkeypatch, take, [*TRAIN, "--out", "m"]) == 2
         assert (folder / "m").read_bytes() == MINE
         assert main(["verify", "m-2"]) == 0
 
     def test_the_page(self, capsys, folder, monkeypatch):
-        monkeypatch.setattr(html, "_picture", lambda *_: [])  # which take long
         words = [*TRAIN, "--out", "m", "--html", "p.html"]
         assert self.trained(monkeypatch, lambda: (folder / "p.html").write_bytes(MINE), words) == 2
         assert (folder / "p.html").read_bytes() == MINE
@@ -470,8 +470,7 @@ class TestTakenWhileTraining:
         assert "You may publish" in said.out
 
     def test_a_disk_that_is_full_says_so(self, capsys, folder, monkeypatch):
-        full = _raising(OSError(28, "No space left on device"))
-        monkeypatch.setattr(_files, "_draft_beside", full)
+        monkeypatch.setattr(_files, "_draft_beside", FULL_DISK)
         assert main([*TRAIN, "--out", "m"]) == 2
         assert "No space left" in capsys.readouterr().err
         assert not (folder / "m").exists()
@@ -500,22 +499,23 @@ class TestTakenWhileTraining:
 class TestMarksElsewhere:
     def test_a_page_that_quotes_our_mark_is_kept(self, tmp_path):
         page = tmp_path / "p.html"
-        li.account(_run()).to_html(page)
+        for _ in range(2):
+            li.account(_run()).to_html(page)  # replaces our own
         mine = b"<!-- my notes -->" + page.read_bytes()
         page.write_bytes(mine)
-        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
+        with kept("not written by lastiterate"):
             li.account(_run()).to_html(page)
         assert page.read_bytes() == mine
 
     @pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
     def test_a_picture_that_holds_one_of_ours_is_kept(self, tmp_path, ending):
-        path = tmp_path / f"a{ending}"
-        plot.save(plot.tradeoff(li.GaussianProfile(1.0)), path)
-        plot.save(plot.tradeoff(li.GaussianProfile(1.0)), path)
+        path, picture = tmp_path / f"a{ending}", plot.tradeoff(li.GaussianProfile(1.0))
+        for _ in range(2):
+            plot.save(picture, path)  # replaces our own
         mine = b"MINE" + bytes(1_000) + path.read_bytes()
         path.write_bytes(mine)
-        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
-            plot.save(plot.tradeoff(li.GaussianProfile(1.0)), path)
+        with kept("not written by lastiterate"):
+            plot.save(picture, path)
         assert path.read_bytes() == mine
 
     def test_a_card_is_known_until_somebody_edits_it(self):
@@ -574,7 +574,7 @@ class TestRecordsOfAudits:
     @pytest.mark.parametrize("mine", [b" \n", b"\n\n\n"])
     def test_blank_files_are_kept(self, tmp_path, mine):
         (tmp_path / "r").write_bytes(mine)
-        with pytest.raises(InvalidParameter, match="file must be"):
+        with kept("file must be"):
             trials._resumed(tmp_path / "r", {"format": "x"})
         assert (tmp_path / "r").read_bytes() == mine
 
@@ -584,7 +584,7 @@ class TestRecordsOfAudits:
         path.write_bytes(path.read_bytes() + b'{"world": 0, "num')
         before = path.read_bytes()
         with monkeypatch.context() as patch:
-            patch.setattr(_files, "_draft_beside", _raising(OSError(28, "No space left")))
+            patch.setattr(_files, "_draft_beside", FULL_DISK)
             with pytest.raises(OSError, match="No space"):
                 trials._resumed(path, header)
         assert path.read_bytes() == before

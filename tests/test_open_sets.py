@@ -65,9 +65,12 @@ def shown(rule):
 RULES_TO_TRY = [rule for kind in RULES.values() for size in SIZES for rule in instances(kind, size)]
 
 
-def each_rule(kept=lambda rule: True):
-    cases = slow_if(has_many_draws, filter(kept, RULES_TO_TRY))
+def each_rule(kept=lambda rule: True, *, slow=lambda rule: False):
+    cases = slow_if(lambda rule: has_many_draws(rule) or slow(rule), filter(kept, RULES_TO_TRY))
     return pytest.mark.parametrize("rule", cases, ids=shown)
+
+
+each_kind = pytest.mark.parametrize("kind", RULES.values(), ids=lambda kind: kind.name)
 
 
 def has_many_draws(rule):
@@ -78,8 +81,8 @@ def has_many_draws(rule):
     )
 
 
-def accounted_quickly(rule):
-    return not (rule.resampling is Resampling.EACH_STEP and rule.exact_size)
+def is_accounted_slowly(rule):
+    return rule.resampling is Resampling.EACH_STEP and rule.exact_size
 
 
 def is_drawn(rule):
@@ -150,9 +153,12 @@ def schedule(rule):
     return (1.0 + np.random.default_rng(1).permutation(steps_of(rule)) / 10).tolist()
 
 
+either_noise = pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
+
+
 class TestAccounted:
     @each_rule()
-    @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
+    @either_noise
     def test_composition_charges_the_steps_that_see_the_worst_example(self, rule, scheduled):
         noise = np.array(schedule(rule) if scheduled else [1.0] * steps_of(rule))
         run = run_of(rule, noise_std=noise.tolist() if scheduled else 1.0, releases="every-iterate")
@@ -161,20 +167,10 @@ class TestAccounted:
         charged = li.account(run).all["composition/fixed-order"].gdp()
         assert worst <= charged <= worst * (1 + 1e-9)
 
-    @each_rule(accounted_quickly)
+    @each_rule(slow=is_accounted_slowly)
     @pytest.mark.parametrize("released", ["last-iterate", "last-iterate-and-order"])
-    @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
+    @either_noise
     def test_no_less_than_what_linear_losses_tell(self, rule, released, scheduled):
-        self.no_less_than_what_linear_losses_tell(rule, released, scheduled)
-
-    @pytest.mark.slow
-    @each_rule(lambda rule: not accounted_quickly(rule))
-    @pytest.mark.parametrize("released", ["last-iterate", "last-iterate-and-order"])
-    @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
-    def test_nor_where_batches_are_sampled(self, rule, released, scheduled):
-        self.no_less_than_what_linear_losses_tell(rule, released, scheduled)
-
-    def no_less_than_what_linear_losses_tell(self, rule, released, scheduled):
         noise = schedule(rule) if scheduled else 1.0
         report = li.account(run_of(rule, noise_std=noise, releases=released))
         std = 0.5 * np.linalg.norm(np.broadcast_to(noise, steps_of(rule)))
@@ -238,7 +234,7 @@ class TestTrained:
                 assert len(set(batch.tolist())) == batch.size <= rule.largest_size
                 assert not rule.exact_size or batch.size == rule.batch_size
 
-    @pytest.mark.parametrize("kind", RULES.values(), ids=lambda kind: kind.name)
+    @each_kind
     def test_chance_decides_exactly_where_the_rule_says(self, kind):
         if not kind.from_sizes:
             with pytest.raises(InvalidParameter, match="a rule that says which examples"):
@@ -305,7 +301,7 @@ def law_of(chain, steps):
     return {seen: float(states.sum()) for seen, states in reached.items()}
 
 
-@pytest.mark.parametrize("kind", RULES.values(), ids=lambda kind: kind.name)
+@each_kind
 class TestHasWords:
     def rule(self, kind):
         return instances(kind, SIZES[0])[0]
@@ -375,6 +371,10 @@ def whole_rule(base):
     return said | {name: lambda *_: None for name in sorted(base.__abstractmethods__)}
 
 
+def made(base, like=None, **said):
+    return type("Made", (base,), whole_rule(base if like is None else like) | said)
+
+
 LACKING = [
     (base, name) for base in (BatchRule, PositionedRule, SampledRule) for name in whole_rule(base)
 ]
@@ -383,7 +383,7 @@ LACKING = [
 class TestRefusals:
     @pytest.mark.parametrize("base", [BatchRule, PositionedRule, SampledRule])
     def test_a_whole_rule_can_be_made(self, base, registry):
-        kind = type("Whole", (base,), whole_rule(base))
+        kind = made(base)
         assert registry["whole"] is kind
         assert kind(3, 1).examples == 3
 
@@ -395,75 +395,39 @@ class TestRefusals:
             type("Partial", (base,), said)(3, 1)
 
     def test_two_rules_of_one_name_cannot(self, registry):
-        taken = whole_rule(PositionedRule) | {"name": next(iter(RULES))}
         with pytest.raises(TypeError, match="already"):
-            type("Another", (PositionedRule,), taken)
+            made(PositionedRule, name=next(iter(RULES)))
 
     def test_one_that_is_drawn_at_an_unknown_time_cannot(self, registry):
         with pytest.raises(TypeError, match="resampling must be"):
-            type(
-                "NowAndThen",
-                (PositionedRule,),
-                whole_rule(PositionedRule) | {"resampling": "now and then"},
-            )
+            made(PositionedRule, resampling="now and then")
 
     @pytest.mark.parametrize(
         "kind", [kind for kind in RULES.values() if hasattr(kind, "position_at")]
     )
     def test_one_that_visits_others_than_what_it_derives_from_cannot(self, kind, registry):
         with pytest.raises(TypeError, match="derive from PositionedRule"):
-            type("Derived", (kind,), whole_rule(PositionedRule))
+            made(kind, PositionedRule)
 
     @pytest.mark.parametrize("steps", [1, 2, 6])
     def test_positions_may_be_visited_in_any_order(self, steps, registry):
         def backwards(rule, steps):
             return -1 - steps % rule.batches_per_epoch + rule.batches_per_epoch
 
-        said = whole_rule(PositionedRule) | {"position_at": backwards}
-        what_it_says_is_as_drawn(type("Backwards", (PositionedRule,), said)(4, 1), steps)
+        what_it_says_is_as_drawn(made(PositionedRule, position_at=backwards)(4, 1), steps)
 
     def test_a_rule_that_no_bound_knows_is_not_accounted_for(self, registry):
-        kind = type("Whole", (PositionedRule,), whole_rule(PositionedRule))
         with pytest.raises(li.NoBoundApplies):
-            li.account(run_of(kind(3, 1)))
+            li.account(run_of(made(PositionedRule)(3, 1)))
 
 
-NEW = """
-import json
-from tests.forwards_and_backwards import ForwardsAndBackwards
-import lastiterate as li
-
-for noise in (1.0, [1.0] * 250):
-    run = li.TrainingRun(
-        loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=ForwardsAndBackwards(250, 25),
-        steps=250, step_size=0.1, noise_std=noise, releases="last-iterate-and-order",
-    )
-    print(json.dumps(li.account(run, bounds="composition").gdp()))
-"""
-
-
-def fresh(*arguments):
-    """What a process prints that knew of the rule before it knew of any bound."""
+def test_a_rule_that_is_new_is_covered_too():
+    """In a process that knew of the rule before it knew of any bound, all of the above holds."""
+    words = [
+        sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+        "-p", "tests.forwards_and_backwards", "-k", "forwards-and-backwards", __file__,
+    ]  # fmt: skip
     root = Path(__file__).parent.parent
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
-
-
-class TestARuleThatIsNew:
-    """Shuffled once, visited forwards and backwards by turns."""
-
-    def test_what_is_claimed_here_of_rules_is_so(self):
-        ran = fresh(
-            "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
-            "-p", "tests.forwards_and_backwards", "-k", "forwards-and-backwards", __file__,
-        )  # fmt: skip
-        assert ran.returncode == 0, ran.stdout
-        assert int(ran.stdout.split(" passed")[0].split()[-1]) >= 25
-
-    def test_is_charged_for_all_its_participations(self):
-        """25 epochs, of which each moves by 1/25 of the noise: mu is 5/25."""
-        ran = fresh("-c", NEW)
-        assert ran.returncode == 0, ran.stderr
-        charged = [json.loads(line) for line in ran.stdout.splitlines()]
-        assert charged == pytest.approx([0.2, 0.2], rel=1e-9)
-        assert min(charged) >= 0.2
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, cwd=root)
+    assert ran.returncode == 0, ran.stdout
+    assert int(ran.stdout.split(" passed")[0].split()[-1]) >= 25

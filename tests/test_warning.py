@@ -1,8 +1,6 @@
 """Warnings point at the line of whoever called the library."""
 
-import ast
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.private_selection import PrivateSelection
 from lastiterate.linear_model.regressors import PrivateRidge
 
-PACKAGE = Path(li.__file__).parent
 X = np.random.default_rng(0).normal(size=(300, 2))
 SIDES = np.where(X[:, 0] > 0, "yes", "no")
 SMALL = {"epsilon": 4.0, "batches": "cyclic", "epochs": 2, "counting": 0, "center": False}
@@ -53,14 +50,3 @@ def test_every_warning_names_this_file(call):
     assert {one.filename for one in told} == {__file__}
     first = call.__code__.co_firstlineno
     assert all(first < one.lineno <= first + 4 for one in told)
-
-
-def test_nobody_else_in_the_package_warns():
-    """One helper finds the line, so that no depth of calls is counted by hand."""
-    own = {
-        file.relative_to(PACKAGE).as_posix()
-        for file in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn"
-    }
-    assert own == {"errors.py"}

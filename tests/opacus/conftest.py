@@ -17,3 +17,13 @@ def pytest_collection_modifyitems(items):
         if "opacus" in item.path.parts[-2]:
             for each in _OTHERS:
                 item.add_marker(pytest.mark.filterwarnings(each))
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    """Every test begins with the loss of two classes stated."""
+    import lastiterate.opacus as lo
+
+    from .trainings import BINARY
+
+    return lo.register(loss=BINARY)
