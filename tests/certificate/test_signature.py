@@ -1,7 +1,6 @@
 """Signatures tell a certificate's issuer from whoever can compute a digest."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -10,11 +9,14 @@ import pytest
 from lastiterate.certificate.fields import digest
 from lastiterate.certificate.signature import Signer
 from lastiterate.certificate.verify import verify
+from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa  # noqa: E402
+
+from .certificates import changed, sealed  # noqa: E402
 
 PEM, SSH = serialization.Encoding.PEM, serialization.Encoding.OpenSSH
 PKCS8 = serialization.PrivateFormat.PKCS8
@@ -22,7 +24,8 @@ OPEN_SSH = serialization.PrivateFormat.OpenSSH
 NONE = serialization.NoEncryption()
 
 
-def write_pair(folder, key, *, ssh=False, encryption=NONE):
+def write_pair(folder, key=None, *, ssh=False, encryption=NONE):
+    key = key or ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(PEM, OPEN_SSH if ssh else PKCS8, encryption)
     form = serialization.PublicFormat
     public = (
@@ -43,12 +46,12 @@ def certificate():
 
 @pytest.fixture
 def keys(tmp_path):
-    return write_pair(tmp_path, ed25519.Ed25519PrivateKey.generate())
+    return write_pair(tmp_path)
 
 
 @pytest.mark.parametrize("ssh", [False, True])
 def test_holds_with_the_key_that_signed(certificate, tmp_path, ssh):
-    private, public = write_pair(tmp_path, ed25519.Ed25519PrivateKey.generate(), ssh=ssh)
+    private, public = write_pair(tmp_path, ssh=ssh)
     signed = Signer(private).signed(certificate)
     assert verify(signed, signed_by=public)
     assert verify(signed)  # whoever does not know the key checks all but that
@@ -60,28 +63,24 @@ class TestForgery:
         """Whatever is claimed more modestly still verifies without a key, as it must."""
         signed = json.loads(Signer(keys[0]).signed(certificate))
         for path, value in ((("guarantee", "epsilon"), 2.0), (("software",), "lastiterate 9.9")):
-            forged = json.loads(json.dumps(signed))
-            place = forged[path[0]] if len(path) > 1 else forged
-            place[path[-1]] = value
-            forged["digest"] = digest(forged)
-            assert verify(json.dumps(forged))
+            forged = sealed(changed(signed, path, value))
+            assert verify(forged)
             with pytest.raises(InvalidCertificate, match="not of that key"):
-                verify(json.dumps(forged), signed_by=keys[1])
+                verify(forged, signed_by=keys[1])
 
     def test_every_leaf_is_signed(self, certificate, keys):
         record = json.loads(Signer(keys[0]).signed(certificate))
         for name in set(record) - {"digest", "signature"}:
-            forged = {**record, name: [record[name]]}
-            forged["digest"] = digest(forged)
+            forged = record | {name: [record[name]]}
             with pytest.raises(InvalidCertificate, match="not of that key"):
-                verify(json.dumps(forged), signed_by=keys[1])
+                verify(json.dumps(forged | {"digest": digest(forged)}), signed_by=keys[1])
 
     def test_none_another_or_nonsense(self, certificate, keys, tmp_path):
         with pytest.raises(InvalidCertificate, match="it is not signed"):
             verify(certificate, signed_by=keys[1])
         signed = Signer(keys[0]).signed(certificate)
         (tmp_path / "other").mkdir()
-        other = write_pair(tmp_path / "other", ed25519.Ed25519PrivateKey.generate())
+        other = write_pair(tmp_path / "other")
         with pytest.raises(InvalidCertificate, match="not of that key"):
             verify(signed, signed_by=other[1])
         record = json.loads(signed)
@@ -115,16 +114,11 @@ def test_keys_that_do_not_exist(tmp_path, certificate):
         verify(certificate, signed_by=tmp_path / "none")
 
 
-def test_without_the_extra_it_says_which(tmp_path, certificate):
+def test_without_the_extra_it_says_which(tmp_path, certificate, capsys, monkeypatch):
     (tmp_path / "certificate.json").write_text(certificate)
-    code = (
-        "import sys; sys.modules['cryptography'] = None\n"
-        "from lastiterate.cli import main\n"
-        f"folder = {str(tmp_path)!r}\n"
-        "words = ['verify', folder + '/certificate.json']\n"
-        "assert main(words) == 0\n"
-        "sys.exit(main([*words, '--signed-by', folder + '/key.pub']))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "lastiterate[sign]" in done.stderr
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    words = ["verify", str(tmp_path / "certificate.json")]
+    assert main(words) == 0
+    assert main([*words, "--signed-by", str(tmp_path / "key.pub")]) == 2
+    assert "lastiterate[sign]" in capsys.readouterr().err

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from lastiterate.cli import main
+from lastiterate.report import html
 
 RUN = [
     "--examples", "60000", "--batch-size", "15000", "--steps", "80", "--step-size", "0.05",
@@ -70,7 +71,8 @@ def test_a_results_file_that_is_not_json(capsys, tmp_path):
     assert "RESULTS must be JSON" in capsys.readouterr().err
 
 
-def test_account_writes_a_page(capsys, tmp_path):
+def test_account_writes_a_page(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(html, "_picture", lambda *_: [])  # which take long
     page = tmp_path / "report.html"
     assert main(["account", *RUN, "--html", str(page), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bound"].startswith("random-order/")

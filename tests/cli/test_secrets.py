@@ -1,16 +1,15 @@
 """A token planted in the data is in nothing that is printed, written or raised."""
 
 import json
-from shutil import copytree
 from uuid import uuid4
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lastiterate.cli import main
-from tests.cli.test_malformed import SCHEMA, table
+
+from .test_malformed import SCHEMA, table, train_small
 
 TOKEN = "Tr0ub4dor"
 NUMBER = "98765432123"
@@ -51,50 +50,34 @@ def assert_kept(folder, capsys, *, besides=()):
         assert NUMBER not in text, where
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(400, marks=pytest.mark.slow)])
-def test_training(capsys, tmp_path, monkeypatch, examples):
+@settings(
+    max_examples=25 if settings.default.derandomize else 400,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(call=trainings())
+def test_training(capsys, tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
-
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
-    @given(call=trainings())
-    def holds(call):
-        content, schema, flags = call
-        (tmp_path / "data.csv").write_text(content)
-        (tmp_path / "s.json").write_text(json.dumps(schema))
-        said = {"--target": "label", "--schema": "s.json", "--out": f"model{uuid4()}"}
-        said |= dict(zip(flags[::2], flags[1::2], strict=True))
-        code = main(["train", "data.csv", *[word for pair in said.items() for word in pair]])
-        assert code in (0, 2)
-        assert_kept(tmp_path, capsys)
-
-    holds()
+    content, schema, flags = call
+    (tmp_path / "data.csv").write_text(content)
+    (tmp_path / "s.json").write_text(json.dumps(schema))
+    said = {"--target": "label", "--schema": "s.json", "--out": f"model{uuid4()}"}
+    said |= dict(zip(flags[::2], flags[1::2], strict=True))
+    code = main(["train", "data.csv", *[word for pair in said.items() for word in pair]])
+    assert code in (0, 2)
+    assert_kept(tmp_path, capsys)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A folder with a model that was trained without the token."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "t.csv").write_text(table())
-    (folder / "s.json").write_text(json.dumps(SCHEMA))
-    words = ["--target", "label", "--schema", str(folder / "s.json"), "--epsilon", "8"]
-    assert main(["train", str(folder / "t.csv"), *words, "--out", str(folder / "model")]) == 0
-    return folder / "model"
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_predicting(capsys, tmp_path, monkeypatch, model, cell):
+def test_predicting(capsys, tmp_path, monkeypatch):
+    """By a model that was trained without the token."""
     monkeypatch.chdir(tmp_path)
-    copytree(model, "model")
-    for column in range(3):
-        (tmp_path / "data.csv").write_text(table([(3, column, cell)]))
-        (tmp_path / "predicted.csv").unlink(missing_ok=True)
-        for out in ([], ["--out", "predicted.csv"]):
-            assert main(["predict", "model/model.json", "data.csv", *out]) in (0, 2)
-            assert_kept(tmp_path, capsys)
+    train_small(tmp_path, "--epsilon", "8")
+    for cell in CELLS:
+        for column in range(3):
+            (tmp_path / "data.csv").write_text(table([(3, column, cell)]))
+            (tmp_path / "predicted.csv").unlink(missing_ok=True)
+            for out in ([], ["--out", "predicted.csv"])[: 2 if cell in CELLS[:3] else 1]:
+                assert main(["predict", "model/model.json", "data.csv", *out]) in (0, 2)
+                assert_kept(tmp_path, capsys)
 
 
 def test_arrays(capsys, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """`lastiterate unlearn`: a new model or nothing at all."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,25 +11,37 @@ from lastiterate.cli import main
 pytestmark = pytest.mark.slow  # training by the command takes seconds
 
 
+def train(home, out, *more):
+    words = [
+        "train",
+        home / "people.csv",
+        "--target",
+        "buys",
+        "--epsilon",
+        "3",
+        "--schema",
+        home / "people.json",
+        "--key",
+        home / "secret",
+        "--epochs",
+        "2",
+        "--out",
+        home / out,
+    ]
+    assert main([*map(str, words), *more]) == 0  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A table, its schema, a secret, and a model that was trained on it."""
     home = tmp_path_factory.mktemp("people")
-    rng = np.random.default_rng(0)
-    ages = rng.integers(18, 90, size=400)
+    ages = np.random.default_rng(0).integers(18, 90, size=400)
     lines = [f"{age},{'yes' if age > 50 else 'no'}" for age in ages]
     (home / "people.csv").write_text("\n".join(["age,buys", *lines]) + "\n")
     schema = {"age": {"range": [18, 90]}, "buys": {"values": ["no", "yes"]}}
     (home / "people.json").write_text(json.dumps(schema))
     (home / "secret").write_bytes(bytes(range(32)))
-    trained = main(
-        [
-            *("train", str(home / "people.csv"), "--target", "buys", "--epsilon", "3"),
-            *("--schema", str(home / "people.json"), "--key", str(home / "secret")),
-            *("--l2", "0.1", "--epochs", "2", "--out", str(home / "model")),
-        ]
-    )
-    assert trained == 0
+    train(home, "model", "--l2", "0.1")
     return home
 
 
@@ -76,10 +89,7 @@ def test_a_model_with_a_ledger_is_charged_to_it(folder, capsys):
     ledger, other = (str(folder / name) for name in ("one.ledger", "other.ledger"))
     for file in (ledger, other):
         assert main(["ledger", "open", file, "--epsilon", "50", "--delta", "1e-5"]) == 0
-    words = ["train", str(folder / "people.csv"), "--target", "buys", "--epsilon", "3"]
-    words += ["--schema", str(folder / "people.json"), "--key", str(folder / "secret")]
-    words += ["--l2", "0.1", "--epochs", "2", "--out", str(folder / "charged")]
-    assert main([*words, "--ledger", ledger]) == 0
+    train(folder, "charged", "--l2", "0.1", "--ledger", ledger)
     ask = ["--key", str(folder / "secret")]
     for more, told in (([], "found none"), (["--ledger", other], "which is another")):
         capsys.readouterr()
@@ -111,12 +121,9 @@ def test_nothing_is_written_on_failure(folder, capsys, asked, told):
 
 
 def test_what_costs_more_than_training_needs_a_word(folder, capsys):
-    schema, secret = str(folder / "people.json"), str(folder / "secret")
-    words = ["train", str(folder / "people.csv"), "--target", "buys", "--epsilon", "3"]
-    more = ["--schema", schema, "--key", secret, "--epochs", "2", "--out", str(folder / "plain")]
-    assert main([*words, *more, "--class-prior", "yes=0.5", "--clip-norm", "0.3"]) == 0
+    train(folder, "plain", "--class-prior", "yes=0.5", "--clip-norm", "0.3")
     capsys.readouterr()
-    asked = ["--key", secret, "--force"]  # which is about files, not about costs
+    asked = ["--key", str(folder / "secret"), "--force"]  # which is about files, not about costs
     assert unlearn(folder, *asked, model="plain", out="dear") == 2
     assert "--l2 0.01" in capsys.readouterr().err
     assert not (folder / "dear").exists()
@@ -134,8 +141,6 @@ def test_without_or_with_another_key(folder, capsys):
 
 
 def test_a_tampered_model_is_refused(folder, capsys):
-    import shutil
-
     shutil.copytree(folder / "model", folder / "tampered")
     path = folder / "tampered" / "certificate.json"
     path.write_text(path.read_text().replace('"delta": 1e-05', '"delta": 1e-07'))

@@ -1,15 +1,13 @@
 """A plain installation: what needs an extra names it, everything else works."""
 
 import json
+import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from lastiterate.cli import main
-
-from .test_commands import RUN as SHUFFLED
+from .people import SHUFFLED
 
 RUN = [*SHUFFLED, "--batches", "cyclic"]
 EXTRAS = ["sklearn", "cryptography", "dask", "distributed", "matplotlib", "joblib", "pyarrow"]
@@ -26,39 +24,33 @@ for words in json.load(sys.stdin):
     answers.append((code, out.getvalue(), err.getvalue()))
 json.dump(answers, sys.stdout)
 """
-MODEL = ["--model", "m/model.json"]
+MODEL = ["--model", "trained/model.json"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, _people):
     """A table, and a model that somebody trained on it."""
-    path = tmp_path_factory.mktemp("plain")
-    x = np.random.default_rng(0).uniform(-1, 1, 200)
-    lines = [f"{value:.3f},{'yes' if value > 0 else 'no'}" for value in x]
-    (path / "data.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+    path = tmp_path_factory.mktemp("plain") / "people"
+    shutil.copytree(_people, path)
     (path / "data.parquet").write_bytes(b"PAR1")
     (path / "results.json").write_text(json.dumps({"a": {"1": [0.5], "2": [0.6]}}))
-    words = ["train", str(path / "data.csv"), "--target", "y", "--out", str(path / "m")]
-    words += ["--classes", "yes,no", "--schema", str(path / "s.json")]
-    (path / "s.json").write_text('{"x": {"range": [-1, 1]}}')
-    assert main(words) == 0
     return path
 
 
 NEEDED = {
-    ("train", "data.csv", "--target", "y", "--out", "other"): "sklearn",
+    ("train", "t.csv", "--target", "rich", "--out", "other"): "sklearn",
     ("demo", "--out", "other"): "sklearn",
     ("plot", "tradeoff", *RUN, "--out", "other"): "plot",
     ("plot", "accuracy-by-epsilon", "results.json", "--out", "other"): "plot",
     ("account", *RUN, "--html", "other"): "plot",
-    ("predict", "m/model.json", "data.parquet", "--out", "other"): "tables",
+    ("predict", "trained/model.json", "data.parquet", "--out", "other"): "tables",
     ("audit", *MODEL, "--runs", "20", "--jobs", "2"): "audit",
     ("audit", *MODEL, "--cluster", "tcp://127.0.0.1:8786"): "dask",
 }
 NOTHING_NEEDED = {
     ("account", *RUN): "<- used",
-    ("verify", "m/certificate.json", *MODEL): "holds: epsilon = 1.0000 ",
-    ("predict", "m/model.json", "data.csv"): "yes",
+    ("verify", "trained/certificate.json", *MODEL): "holds: epsilon = 1.99",
+    ("predict", "trained/model.json", "t.csv"): "yes",
     ("audit", *MODEL, "--runs", "20"): "not refuted",
 }
 

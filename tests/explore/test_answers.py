@@ -1,9 +1,7 @@
-"""The page's numbers are the library's."""
+"""The page's numbers are the library's, and bad questions are refused in words."""
 
 import itertools
-import json
 import math
-import shlex
 
 import numpy as np
 import pytest
@@ -12,17 +10,14 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate._display import up
-from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.bounds.conditions import CONVEX
 from lastiterate.bounds.fixed_order.convex import worst_schedule
-from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
-from lastiterate.explore.answers import answer
-from lastiterate.explore.page_runs import constants, page_words, run_from_page
+from lastiterate.explore.answers import QUESTION_KEYS, QUESTIONS, answer
+from lastiterate.explore.page_runs import run_from_page
 from lastiterate.explore.server import FIRST, PRESETS, page_options, usual_delta
-from lastiterate.run.batch_rules.base import RULES
 
 from .random_runs import FIXED, SECRET, random_words
+from .test_page_runs import BELOW_0, NO_COUNT, NO_FLAG, NO_WORD, NOT_ABOVE_0
 
 CYCLIC = PRESETS["Million-row logistic"]
 
@@ -52,10 +47,6 @@ def test_every_preset_is_answered(name):
         assert told["composition"]["epsilon"] == told["epsilon"]
 
 
-def test_the_first_preset_is_one():
-    assert FIRST in PRESETS
-
-
 class TestDelta:
     def test_presets_begin_below_one_over_their_examples(self):
         offer = page_options(None)
@@ -78,55 +69,22 @@ class TestDelta:
         assert answer("account", {"run": CYCLIC, "delta": 9.9e-7})["warning"] is None
 
 
-class TestKindsOfModels:
-    def test_logistic_gradients_are_below_the_norm_and_the_clip(self):
-        words = {"model": "logistic", "feature_norm": 2.0, "regulariser": 0.5}
-        said = constants(words)
-        assert said["lipschitz"] >= 2.0
-        assert said["smoothness"] >= 0.25 * 4.0 + 0.5
-        assert constants(words | {"clip_norm": 1.0})["lipschitz"] == 1.0
-
-    def test_a_clipped_softmax_is_not_taken_for_convex(self):
-        words = CYCLIC | {"model": "softmax", "clip_norm": 1.0}
-        assert run_from_page(words).clip_may_be_active
-        assert CONVEX not in CATALOGUE[answer("account", {"run": words})["bound"]].needs
-        assert not run_from_page(words | {"clip_norm": 1.5}).clip_may_be_active
-
-    def test_curvature_and_gradients_are_at_least_those_of_the_losses(self):
-        """By differences along the row, of norm 1, over scores far and near."""
-        scores = np.linspace(-8, 8, 4001)
-        softmax = np.exp(scores) / (np.exp(scores) + 1.0)  # of two classes, which are the worst
-        for name, residuals in (
-            ("logistic", 1.0 / (1.0 + np.exp(-scores))),
-            ("linear", scores),
-            ("softmax", 2**0.5 * softmax),
-        ):
-            said = constants({"model": name, "feature_norm": 1.0, "clip_norm": 100.0})
-            slopes = np.diff(residuals) / np.diff(scores)
-            slope = slopes.max() * (2**0.5 if name == "softmax" else 1.0)
-            assert said["smoothness"] >= slope * (1 - 1e-9), name
-            assert said["lipschitz"] >= residuals.max(), name
-
-    def test_nothing_is_stated_of_an_unknown_model(self):
-        assert not run_from_page(CYCLIC | {"model": "unknown"}).loss.convex
-
-    def test_other_kinds_are_refused(self):
-        with pytest.raises(InvalidParameter, match="model must be one of"):
-            constants({"model": "transformer"})
-
-
 class TestCurves:
-    def test_by_epochs_passes_through_the_answer(self):
-        told = answer("curve", {"run": CYCLIC, "over": "epochs"})
-        account = answer("account", {"run": CYCLIC})
-        here = told["x"].index(told["here"])
-        assert told["curves"][account["bound"]][here] == account["epsilon"]
+    @pytest.mark.parametrize("over", ["epochs", "noise", "extra_steps"])
+    def test_have_a_value_at_each_x_and_pass_through_the_answer(self, over):
+        told = answer("curve", {"run": CYCLIC, "over": over})
+        assert told["curves"]
+        assert {len(values) for values in told["curves"].values()} == {len(told["x"])}
         assert told["x"] == sorted(told["x"])
-
-    def test_by_noise_falls(self):
-        told = answer("curve", {"run": CYCLIC, "over": "noise"})
-        assert told["here"] in told["x"]
-        for values in told["curves"].values():
+        if over == "extra_steps":
+            (values,) = told["curves"].values()
+            for steps, epsilon in list(zip(told["x"], values, strict=True))[::5]:
+                found = li.unlearning(run_from_page(CYCLIC), extra_steps=steps)
+                assert found.epsilon(1e-5) == epsilon
+            return
+        account, here = answer("account", {"run": CYCLIC}), told["x"].index(told["here"])
+        assert told["curves"][account["bound"]][here] == account["epsilon"]
+        for values in told["curves"].values() if over == "noise" else ():
             assert all(a > b for a, b in itertools.pairwise(values))
 
     def test_an_attacker_misses_no_more_than_the_bound_says(self):
@@ -158,15 +116,22 @@ class TestDrafts:
 
 
 class TestPlans:
-    def test_distances_are_those_of_the_plan(self):
+    def test_are_the_librarys(self):
         words = CYCLIC | {"examples": 1_000, "batch_size": 100, "epochs": 3}
-        told, plan = answer("plan", {"run": words}), worst_schedule(run_from_page(words))
+        run, told = run_from_page(words), answer("plan", {"run": words})
+        plan = worst_schedule(run)
         assert told["x"] == list(range(1, 31))
         unit = plan.sensitivities.max()
         np.testing.assert_allclose(told["distance"], plan.shifts.z[1:-1] / unit, rtol=1e-4)
         np.testing.assert_allclose(told["shift"], plan.shifts.a[:-1] / unit, rtol=1e-4)
         seen = [i for i, one in enumerate(told["sensitivity"]) if one]
         assert seen == plan.participations.tolist()
+        # What arrives is paid, or shrunk: c = 1 - step size times curvature.
+        shrunk = run.step_size * run.loss.strong_convexity * plan.shifts.z[:-1].sum()
+        arrived, paid = plan.sensitivities.sum(), plan.shifts.a.sum()
+        assert arrived == pytest.approx(paid + shrunk, rel=1e-6)
+        said = float(told["says"].split("contract ")[1].split(" %")[0])
+        assert said == pytest.approx(100.0 * shrunk / arrived, rel=5e-3)
 
     @pytest.mark.parametrize("release", [0.0, 1e-3])
     def test_whose_noise_hides_what_adds_up(self, release):
@@ -176,16 +141,6 @@ class TestPlans:
         assert (
             "noise on the published model" in {one["noise"] for one in told["noise_shares"]}
         ) == (release > 0.0)
-
-    def test_what_is_neither_hidden_nor_shrunk_is_nothing(self):
-        """What arrives is paid, or shrunk: c = 1 - step size times curvature."""
-        words = CYCLIC | {"examples": 1_000, "batch_size": 100, "epochs": 3}
-        plan, run = worst_schedule(run_from_page(words)), run_from_page(words)
-        shrunk = run.step_size * run.loss.strong_convexity * plan.shifts.z[:-1].sum()
-        arrived, paid = plan.sensitivities.sum(), plan.shifts.a.sum()
-        assert arrived == pytest.approx(paid + shrunk, rel=1e-6)
-        said = float(answer("plan", {"run": words})["says"].split("contract ")[1].split(" %")[0])
-        assert said == pytest.approx(100.0 * shrunk / arrived, rel=5e-3)
 
     def test_columns_have_the_largest_of_their_steps(self):
         told, plan = answer("plan", {"run": CYCLIC}), worst_schedule(run_from_page(CYCLIC))
@@ -208,18 +163,6 @@ class TestUnlearning:
         assert told["share_of_training"] == found.extra_steps / 3_000
         again = answer("unlearning", {"run": CYCLIC, "extra_steps": 7})
         assert again["epsilon"] == li.unlearning(run_from_page(CYCLIC), extra_steps=7).epsilon(1e-5)
-
-    def test_its_curve_is_too(self):
-        told = answer("curve", {"run": CYCLIC, "over": "extra_steps"})
-        (values,) = told["curves"].values()
-        for steps, epsilon in list(zip(told["x"], values, strict=True))[::5]:
-            assert li.unlearning(run_from_page(CYCLIC), extra_steps=steps).epsilon(1e-5) == epsilon
-        assert told["x"][-1] == 3_000
-
-    @pytest.mark.parametrize("more", [{}, {"epsilon": 1.0, "extra_steps": 1}])
-    def test_either_steps_or_epsilon_is_given(self, more):
-        with pytest.raises(InvalidParameter, match="epsilon must be given, or extra_steps"):
-            answer("unlearning", {"run": CYCLIC, **more})
 
 
 def test_the_lower_bound_is_the_reports():
@@ -257,37 +200,50 @@ def test_the_most_epochs_are_as_many_steps_on_the_page(size):
     assert run_from_page(words | {"epochs": told["epochs"]}).steps == told["steps"]
 
 
-class TestTakeAway:
-    @pytest.mark.parametrize("name", PRESETS)
-    def test_toml_and_python_are_the_same_run(self, name):
-        told = answer("code", {"run": PRESETS[name]})
-        run = run_from_page(PRESETS[name])
-        assert li.TrainingRun.from_toml(told["toml"]) == run
-        scope = {}
-        exec(told["python"].rpartition("print(")[0], scope)
-        assert scope["run"] == run
-
-    @pytest.mark.parametrize("model", ["logistic", "softmax", "unknown"])
-    def test_the_command_prints_the_pages_number(self, capsys, model):
-        words = CYCLIC | {"model": model}
-        told = answer("code", {"run": words, "delta": 1e-6})
-        assert main([*shlex.split(told["command"])[1:], "--json"]) == 0
-        printed = json.loads(capsys.readouterr().out)
-        expected = answer("account", {"run": words, "delta": 1e-6})
-        assert printed["epsilon"] == expected["epsilon"]
+BAD_VALUES = {
+    "delta": [*NOT_ABOVE_0, 1, 1.5],
+    "draft": NO_FLAG,
+    "over": NO_WORD,
+    "epsilon": BELOW_0,
+    "extra_steps": [*BELOW_0, 1.5],
+    "examples": NO_COUNT,
+    "certificate": [{}, [], 1, True],
+    "run": ["nonsense", [], 1, True, {}],
+    "lane": [7, "x" * 101],
+}
+REQUIRED = {"calibrate": ("run", "epsilon"), "verify": ("certificate",)}
 
 
-class TestWordsOfARun:
-    @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.from_sizes])
-    def test_describe_it(self, name):
-        words = {"examples": 1000, "batches": name, "steps": 30, "step_size": 0.1}
-        words |= {"noise_multiplier": 2.0, "clip_norm": 1.0, "smoothness": 1.0, "diameter": 3.0}
-        if RULES[name].ordered:
-            words["batch_size"] = 100
-        run = run_from_page(words)
-        assert run_from_page(page_words(run)) == run
+def good_question(question):
+    good = {"certificate": "{}"} if question == "verify" else {"run": PRESETS[FIRST]}
+    if question == "calibrate":
+        good["epsilon"] = 0.5
+    if question == "unlearning":
+        good["extra_steps"] = 3
+    return good
 
-    def test_schedules_have_no_slider(self):
-        run = run_from_page({**CYCLIC, "epochs": 1}).replace(noise_std=(0.1,) * 50 + (0.2,) * 50)
-        with pytest.raises(InvalidParameter, match="one step size, one noise"):
-            page_words(run)
+
+def test_every_question_has_keys():
+    assert list(QUESTIONS) == list(QUESTION_KEYS)
+    assert {name for names in QUESTION_KEYS.values() for name in names} < set(BAD_VALUES)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_bad_questions_are_refused_in_words(client, question):
+    good = good_question(question)
+    bad = [good | {"nonsense": 1}]
+    bad += [
+        {key: value for key, value in good.items() if key != name}
+        for name in REQUIRED.get(question, ("run",))
+    ]
+    for name in (*QUESTION_KEYS[question], "lane"):
+        bad += [good | {name: value} for value in BAD_VALUES[name]]
+    for record in bad:
+        reply = client.ask(question, record)
+        assert reply.status == 400, (record, reply.body[:200])
+        assert len(reply.json()["error"]) > 10
+
+
+def test_an_infinite_epsilon_is_the_text_inf():
+    words = PRESETS[FIRST] | {"noise_multiplier": 1e-300}
+    assert answer("account", {"run": words})["epsilon"] == "inf"

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.tables.storages import COUNT, NORMAL, ODD, moves, refuse_mixed
-from tests.tables.test_cells import SOME, known
+from tests.tables.test_columns import SOME, known
 
 
 def as_dates(column):
@@ -66,8 +66,7 @@ POLARS = {
     "categories": by_polars(pl.String, pl.Categorical),
     "nanoseconds": by_polars(pl.Datetime("ns")),
     "two series": lambda cells: pl.concat(
-        [pl.DataFrame({"c": one}) for one in (cells[:COUNT], cells[COUNT:])],
-        how="vertical_relaxed",
+        [pl.DataFrame({"c": one}) for one in (cells[:COUNT], cells[COUNT:])], how="vertical_relaxed"
     )["c"],
 }
 

@@ -44,23 +44,16 @@ class TestFeatures:
         schema = {"a": {"values": ["5", "0", "true"]}}
         assert rows(schema, a=np.array([1, 0, 7])).argmax(axis=1).tolist() == [2, 1, 0]
 
-    @pytest.mark.parametrize("cell", ["x", None, math.nan, 7, 2.0])
-    def test_no_cell_decides_what_others_are(self, cell):
-        """One of text, or none at all, makes a column of numbers one of objects."""
-        for numbers, values in (([1, 2, 1], ["1.0", "2.0"]), ([1.0, 2.0, 1.0], ["1", "2"])):
-            rule = rule_of("c", {"values": values})
-            column = np.array([*numbers, cell], dtype=object)
-            assert rule.positions(column)[:3].tolist() == [0, 1, 0]
-            assert rule.positions(np.array(numbers)).tolist() == [0, 1, 0]
-        known = rule_of("c", {"values": ["true", "false"]})
-        assert known.positions([True, False, cell])[:2].tolist() == [0, 1]
-
     @pytest.mark.parametrize(
         "values, cells",
         [
             (["1", "2"], [1, 2, 1]),
             (["1.0", "2.0"], [1, 2, 1]),
             (["true", "false"], [True, False, True]),
+            (["True", "False"], [True, False, True]),
+            ([1, 0], [True, False, True]),
+            (["1.0", "0"], [True, False, True]),
+            (["true", "false"], [1, 0, 1]),
             (["0.1", "0.2"], [0.1, 0.2, 0.1]),
         ],
     )
@@ -71,12 +64,12 @@ class TestFeatures:
             np.array(cells),
             np.array(cells, dtype=np.float64),
             np.array(cells, dtype=object),
-            np.array([*cells, None], dtype=object)[:3],
+            *(np.array([*cells, odd], dtype=object) for odd in ("x", None, math.nan, 7, 2.5)),
             [str(cell) for cell in cells],
             [str(float(cell)) for cell in cells],
-            np.array([*map(str, cells), "unknown"])[:3],
+            np.array([*map(str, cells), "unknown"]),
         ]
-        assert [rule.positions(column).tolist() for column in ways] == [[0, 1, 0]] * len(ways)
+        assert [rule.positions(way)[:3].tolist() for way in ways] == [[0, 1, 0]] * len(ways)
 
     def test_cut_points(self):
         """An interval has its lower end; numbers beyond all cuts are in the outer ones."""
@@ -286,14 +279,3 @@ class TestTargets:
         for cell in ("", "x", math.inf):
             with pytest.raises(InvalidParameter, match=r"target 'y' must be a finite .* in row 1,"):
                 amounts.encode([cell])
-
-
-@pytest.mark.parametrize("values", [["true", "false"], ["True", "False"], [1, 0], ["1.0", "0"]])
-@pytest.mark.parametrize("cells", [[True, False, True], [1.0, 0.0, 1.0], [1, 0, 1]])
-def test_a_cell_that_is_missing_changes_no_other_row(values, cells):
-    """With one that is, a column of numbers becomes one of objects."""
-    schema = {"a": {"values": values}}
-    plain = rows(schema, a=np.array(cells))
-    assert plain.tolist() == [[1, 0], [0, 1], [1, 0]]
-    beside = rows(schema, a=np.array([*cells, None], dtype=object))
-    assert beside.tolist() == [*plain.tolist(), [0, 0]]

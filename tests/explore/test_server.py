@@ -2,12 +2,16 @@
 
 import json
 import re
+import sys
 from importlib.resources import files
 
 import pytest
 
+from lastiterate.cli import main
+from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.explore import server
 from lastiterate.explore.answers import QUESTIONS
-from lastiterate.explore.server import HEADERS, LARGEST_BODY, PRESETS
+from lastiterate.explore.server import HEADERS, LARGEST_BODY, PRESETS, serve
 
 from .asgi import HOST, TOKEN, USUAL
 
@@ -114,44 +118,20 @@ def test_what_is_no_question_is_refused(client, body):
 
 
 @pytest.mark.parametrize("name", ["step_size", "noise_multiplier", "epochs", "examples"])
-@pytest.mark.parametrize("text", ["1e400", "-1e400", "-1", '"nan"', '"<b>"', "[]", "{}", "true"])
-def test_numbers_that_are_none_are_refused_by_name(client, name, text):
-    body = json.dumps({"run": {**WORDS, name: "HERE"}}).replace('"HERE"', text).encode()
-    reply = client.send("POST", "/api/account", body=body)
-    assert reply.status == 400, reply.body
-    assert reply.json()["error"].startswith(name)
+def test_numbers_that_are_none_are_refused_by_name(client, name):
+    for text in ("1e400", "-1e400", "-1", '"nan"', '"<b>"', "[]", "{}", "true"):
+        body = json.dumps({"run": {**WORDS, name: "HERE"}}).replace('"HERE"', text).encode()
+        reply = client.send("POST", "/api/account", body=body)
+        assert reply.status == 400, reply.body
+        assert reply.json()["error"].startswith(name)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {},
-        {"run": None},
-        {"run": []},
-        {"run": "x"},
-        {"run": {}},
-        {"run": {"nonsense": 1}},
-        {"run": WORDS, "delta": 0},
-        {"run": WORDS, "delta": "1e-5"},
-        {"run": WORDS, "nonsense": 1},
-        {"run": WORDS | {"batches": {"kind": "Cyclic"}}},
-        {"run": WORDS | {"model": []}},
-        {"run": WORDS | {"domain": {}}},
-        {"run": WORDS | {"holder": 7}},
-        {"run": WORDS | {"adjacency": 3}},
-        {"run": WORDS | {"convex": "no"}},
-        {"run": WORDS | {"diameter": {}}},
-        {"run": WORDS, "lane": 7},
-        {"run": WORDS, "lane": "x" * 101},
-        {"run": WORDS, "over": "everything"},
-        {"run": WORDS, "epsilon": "little"},
-    ],
-)
-def test_no_question_makes_the_server_fail(client, record):
-    for question in ("account", "curve", "calibrate", "remedies", "code"):
-        reply = client.ask(question, record)
-        assert reply.status in (200, 400, 422), (question, reply.body)
-    assert client.ask("account", record).status == 400 or "over" in record
+def test_no_question_makes_the_server_fail(client):
+    """Beside what test_answers.py and test_page_runs.py ask."""
+    for record in ({}, {"run": WORDS | {"batches": {"kind": "Cyclic"}}},
+                   {"run": WORDS | {"domain": {}}}, {"run": WORDS, "nonsense": 1}):  # fmt: skip
+        for question in QUESTIONS:
+            assert client.ask(question, record).status == 400, (question, record)
 
 
 def test_there_are_no_other_questions(client):
@@ -196,10 +176,6 @@ class TestCertificates:
             told = client.ask("verify", {"certificate": name}).json()
             assert told == {"holds": False, "reasons": ["it is not a JSON object"]}
 
-    @pytest.mark.parametrize("certificate", [None, 7, {}, ["{}"]])
-    def test_must_be_text(self, client, certificate):
-        assert client.ask("verify", {"certificate": certificate}).status == 400
-
     def test_deep_ones_do_not_hold(self, client):
         told = client.ask("verify", {"certificate": '{"a":' * 50_000}).json()
         assert told["holds"] is False
@@ -235,11 +211,38 @@ class TestCertificates:
         assert capfd.readouterr() == ("", "")
 
     def test_uploads_are_not_kept(self, client):
-        from lastiterate.explore import server
-
         assert "verify" in server._NOT_CACHED
 
 
-def test_every_question_is_reachable(client):
-    for question in QUESTIONS:
-        assert client.ask(question, {"nonsense": 1}).status == 400
+class TestLaunch:
+    """Where the page may be served, and what is missing if it cannot."""
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "example.org", "::"])
+    def test_others_cannot_reach_it_without_a_token(self, host):
+        with pytest.raises(InvalidParameter, match=r"host must be 127\.0\.0\.1"):
+            serve(host=host)
+
+    @pytest.mark.parametrize("token", ["", "short", "ü" * 20])
+    def test_a_token_that_can_be_guessed_is_refused(self, token):
+        with pytest.raises(InvalidParameter, match="token must be at least 16"):
+            serve(host="0.0.0.0", token=token)
+
+    def test_the_extra_is_named_where_it_is_missing(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "uvicorn", None)
+        with pytest.raises(MissingExtra, match=r"lastiterate\[explore\]"):
+            serve()
+
+    def test_a_run_that_has_no_controls_is_refused_in_one_line(self, tmp_path, capsys):
+        file = tmp_path / "run.toml"
+        file.write_text(
+            'examples = 100\nbatch_size = 50\nbatches = "cyclic"\nsteps = 2\n'
+            "step_size = [0.1, 0.2]\nnoise_std = 1.0\nsensitivity = 1.0\nsmoothness = 1.0\n"
+        )
+        assert main(["explore", "--run", str(file), "--no-browser"]) == 2
+        assert "one step size" in capsys.readouterr().err
+
+    def test_the_command_says_what_it_does(self, capsys):
+        assert main(["explore", "--help"]) == 0
+        said = capsys.readouterr().out
+        assert "Example: lastiterate explore --run run.toml" in said
+        assert "--no-browser" in said

@@ -1,4 +1,4 @@
-"""What someone at a terminal sees while waiting, and what an interrupt does."""
+"""What someone at a terminal sees while waiting, and what an interrupt leaves."""
 
 import io
 import os
@@ -6,13 +6,14 @@ import pty
 import re
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 
 import lastiterate as li
 from lastiterate._progress import track
 from lastiterate.cli import main
+
+from .people import progress_bar
 
 SAMPLED = [
     "account", "--examples", "100", "--batch-size", "20", "--steps", "12", "--step-size", "0.05",
@@ -32,10 +33,22 @@ def everything_from(descriptor):
     return read.getvalue().decode()
 
 
+def test_a_bar_is_never_in_the_answer(capsys, monkeypatch):
+    assert main(SAMPLED) == 0
+    plain = capsys.readouterr()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(SAMPLED) == 0
+    watched = capsys.readouterr()
+    assert (plain.out, plain.err) == (watched.out, "")
+    assert "accounting" in watched.err
+
+
+@pytest.mark.slow
 def test_a_bar_on_a_terminal_only_and_never_in_the_answer(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # whatever the terminals
     ours, theirs = pty.openpty()
-    code = "import sys, lastiterate.cli as c; m = sys.modules['lastiterate.cli.terminal']"
+    code = f"import sys, lastiterate.cli as c; m = sys.modules[{progress_bar.__name__!r}]"
     code += "; m.BEFORE_THE_BAR = m.BETWEEN_DRAWINGS = 0.0; sys.exit(c.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *SAMPLED]
     watched = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=theirs)
@@ -51,15 +64,6 @@ def test_a_bar_on_a_terminal_only_and_never_in_the_answer(capsys, monkeypatch):
     assert capsys.readouterr() == (watched.stdout.decode(), "")
 
 
-def test_an_interrupt_leaves_in_one_line(monkeypatch, capsys):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(li, "account", interrupt)
-    assert main(SAMPLED) == 130
-    assert capsys.readouterr() == ("", "lastiterate: interrupted\n")
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_interrupt_takes_the_bar_away(monkeypatch, capsys, terminal):
     def interrupt(*_, **__):
@@ -70,38 +74,25 @@ def test_an_interrupt_takes_the_bar_away(monkeypatch, capsys, terminal):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert main(SAMPLED) == 130
-    said = capsys.readouterr().err
-    assert said.endswith("lastiterate: interrupted\n")
-    assert ("waiting" in said) == terminal
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.endswith("lastiterate: interrupted\n")
+    assert ("waiting" in printed.err) == terminal
+    assert terminal or printed.err == "lastiterate: interrupted\n"
 
 
-class TestLines:
-    """Where nobody sees a bar, a log tells that something goes on."""
-
-    @pytest.fixture
-    def clock(self, monkeypatch):
-        module = import_module("lastiterate.cli.terminal")
-        now = [0.0]
-        monkeypatch.setattr(module, "BEFORE_A_LINE", 5.0)
-        monkeypatch.setattr(module, "monotonic", lambda: now[0])
-        return now
-
-    def test_few_lines_each_later_than_the_one_before(self, clock, capsys):
-        from lastiterate.cli.terminal import progress_bar
-
-        with progress_bar():
-            for _ in track("waiting", range(100)):
-                clock[0] += 1.0
-        lines = capsys.readouterr().err.splitlines()
-        assert lines == [
-            "lastiterate: waiting, 5% done, after 5 s",
-            "lastiterate: waiting, 20% done, after 20 s",
-            "lastiterate: waiting, 80% done, after 80 s",
-        ]
-
-    def test_what_is_quick_is_not_told(self, clock, capsys):
-        from lastiterate.cli.terminal import progress_bar
-
-        with progress_bar():
-            list(track("waiting", range(100)))
+def test_few_lines_in_a_log_each_later_than_the_one_before(monkeypatch, capsys):
+    """Where nobody sees a bar, they tell that something goes on; what is quick is not told."""
+    now = [0.0]
+    monkeypatch.setattr(progress_bar, "BEFORE_A_LINE", 5.0)
+    monkeypatch.setattr(progress_bar, "monotonic", lambda: now[0])
+    with progress_bar.progress_bar():
+        list(track("waiting", range(100)))
         assert capsys.readouterr().err == ""
+        for _ in track("waiting", range(100)):
+            now[0] += 1.0
+    assert capsys.readouterr().err.splitlines() == [
+        "lastiterate: waiting, 5% done, after 5 s",
+        "lastiterate: waiting, 20% done, after 20 s",
+        "lastiterate: waiting, 80% done, after 80 s",
+    ]
