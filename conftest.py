@@ -25,13 +25,27 @@ EXTRAS = {
     "torch": ["src/lastiterate/torch", "tests/torch"],
     "opacus": ["src/lastiterate/opacus", "tests/opacus"],
     "onnxruntime": ["src/lastiterate/onnx.py", "tests/test_onnx.py"],
-    "safetensors": ["src/lastiterate/huggingface.py", "tests/test_huggingface.py"],
+    "safetensors": [
+        "src/lastiterate/huggingface.py",
+        "tests/saved_model/test_weight_files.py",
+        "tests/test_huggingface.py",
+    ],
     "nbclient": ["tests/notebooks"],
     "polars": ["tests/tables/test_cells_of_frames.py"],
     "numba": ["src/lastiterate/train/compiled", "tests/train/compiled"],
 }
 # These are tested with every extra and without.
-EITHER_WAY = ["tests/train/test_envelope.py"]
+EITHER_WAY = [
+    "tests/linear_model/test_inputs.py",
+    "tests/linear_model/test_private_schema.py",
+    "tests/test_docstrings.py",
+    "tests/test_missing_packages.py",
+    "tests/train/test_discreet.py",
+    "tests/train/test_envelope.py",
+    "tests/train/test_noise.py",
+    "tests/train/test_product_probe.py",
+    "tests/train/test_step_error.py",
+]
 
 
 def pytest_addoption(parser):

@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, ".")
 from tests.explore.random_runs import random_words
 import lastiterate as li
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate.explore.page_runs import run_from_page
 rng, told = np.random.default_rng(21), []
 for i in range(20):
