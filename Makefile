@@ -83,7 +83,7 @@ scoreboard: $(TOOLS)  ## how far every bound is from the truth
 	@$(BIN)/python benchmarks/scoreboard.py
 
 bench-others: $(BENCH)/.ready  ## what other accountants charge for the same run
-	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/against_others.md
+	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/utility.md
 
 bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets
 	@$(BENCH)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json

@@ -1,7 +1,7 @@
 """What accountants charge for one run, trained longer and longer.
 
 python benchmarks/against_others.py                        prints the table
-python benchmarks/against_others.py --write docs/against_others.md
+python benchmarks/against_others.py --write docs/utility.md
 
 The run: 60,000 examples, batches of 1,500, step size 0.05, gradients clipped to norm 5 (in a way
 that keeps the loss convex), noise 0.01 on the averaged gradient, so a noise multiplier of 3, and
@@ -94,19 +94,18 @@ def diffprivlib(steps):
 EVERY, LAST = "every iterate", "the last iterate"
 SHUFFLED, POISSON = "shuffled once", "Poisson"
 REPLACED, LEFT_OUT = "replaced", "left out"
-CURVE = "(ε, δ), f-DP, GDP, Rényi, advantage"
-ROWS = [  # package, its accountant, what is charged for, batches, one example is, notions, function
-    ("lastiterate", "", LAST, SHUFFLED, REPLACED, CURVE, ours(li.ShuffledOnce, replaced=True)),
-    ("lastiterate", "", LAST, SHUFFLED, LEFT_OUT, CURVE, ours(li.ShuffledOnce, replaced=False)),
-    ("lastiterate", "", LAST, POISSON, REPLACED, CURVE, ours(li.PoissonSampled, replaced=True)),
-    ("lastiterate", "", LAST, POISSON, LEFT_OUT, CURVE, ours(li.PoissonSampled, replaced=False)),
-    ("dp-accounting", "PLD", EVERY, POISSON, REPLACED, "(ε, δ)", dp_accounting_pld(replaced=True)),
-    ("dp-accounting", "PLD", EVERY, POISSON, LEFT_OUT, "(ε, δ)", dp_accounting_pld(replaced=False)),
-    ("opacus", "prv", EVERY, POISSON, LEFT_OUT, "(ε, δ)", opacus("prv")),
-    ("opacus", "rdp", EVERY, POISSON, LEFT_OUT, "(ε, δ), Rényi", opacus("rdp")),
-    ("prv-accountant", "", EVERY, POISSON, LEFT_OUT, "(ε, δ)", prv_accountant),
-    ("riskcal", "CTD", EVERY, POISSON, LEFT_OUT, "(ε, δ), f-DP, advantage", riskcal),
-    ("diffprivlib", "budget", EVERY, "any order", REPLACED, "(ε, δ)", diffprivlib),
+ROWS = [  # package, its accountant, what is charged for, batches, one example is, function
+    ("lastiterate", "", LAST, SHUFFLED, REPLACED, ours(li.ShuffledOnce, replaced=True)),
+    ("lastiterate", "", LAST, SHUFFLED, LEFT_OUT, ours(li.ShuffledOnce, replaced=False)),
+    ("lastiterate", "", LAST, POISSON, REPLACED, ours(li.PoissonSampled, replaced=True)),
+    ("lastiterate", "", LAST, POISSON, LEFT_OUT, ours(li.PoissonSampled, replaced=False)),
+    ("dp-accounting", "PLD", EVERY, POISSON, REPLACED, dp_accounting_pld(replaced=True)),
+    ("dp-accounting", "PLD", EVERY, POISSON, LEFT_OUT, dp_accounting_pld(replaced=False)),
+    ("opacus", "prv", EVERY, POISSON, LEFT_OUT, opacus("prv")),
+    ("opacus", "rdp", EVERY, POISSON, LEFT_OUT, opacus("rdp")),
+    ("prv-accountant", "", EVERY, POISSON, LEFT_OUT, prv_accountant),
+    ("riskcal", "CTD", EVERY, POISSON, LEFT_OUT, riskcal),
+    ("diffprivlib", "budget", EVERY, "any order", REPLACED, diffprivlib),
 ]
 
 
@@ -133,45 +132,28 @@ def named(package, accountant):
 
 def table(rows=ROWS, epochs=EPOCHS):
     """Markdown, one line a row."""
-    columns = ["accountant", "charges for", "batches", "one example is", "notions"]
+    columns = ["accountant", "charges for", "batches", "one example is"]
     columns += [f"{length:,} epochs" for length in epochs]
     yield f"| {' | '.join(columns)} |"
-    yield "|" + "---|" * 5 + "---:|" * len(epochs)
+    yield "|" + "---|" * 4 + "---:|" * len(epochs)
     for package, accountant, *said, function in rows:
         cells = [named(package, accountant), *said]
         yield f"| {' | '.join(cells + [shown(function, length) for length in epochs])} |"
 
 
-PAGE = """\
-# What others charge for the same training
-
-Epsilon at delta 1e-5, rounded up, of one run: 60,000 examples, batches of 1,500, step size
-0.05, noise multiplier 3, gradients clipped to norm 5, strong convexity 0.002.
-`python benchmarks/against_others.py --write docs/against_others.md` writes this page; the extra
-`benchmarks` has the other packages.
-
-{table}
-
-- One example is *replaced* by another, which moves a sum of gradients by up to twice the clip, or
-  *left out* (its gradient is 0), which moves it by the clip. Compare rows with the same entry.
-- Data loaders shuffle. The other packages cover Poisson sampling only; for shuffled batches their
-  numbers are not guarantees.
-- Only `lastiterate` charges for the last iterate alone, so only its epsilon converges. It
-  needs convex, smooth losses (or iterates projected onto a ball); the others need nothing.
-- diffprivlib's accountant adds up budgets. One Gaussian mechanism an epoch is charged at half of
-  delta, the other half is its slack; there is no amplification. (Its own logistic regression is not
-  trained by gradient descent.)
-- The number of prv-accountant is its upper estimate at an error of 0.1.
-"""
-
+MARK, END = "<!-- other accountants -->", "<!-- end of other accountants -->"
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--write", type=Path, help="also write the page into this file")
+    arguments.add_argument("--write", type=Path, help="also write the table into this page")
     options = arguments.parse_args()
     lines = []
     for line in table():
         print(line, flush=True)
         lines.append(line)
     if options.write:
-        options.write.write_text(PAGE.format(table="\n".join(lines)), encoding="utf-8")
+        page = options.write.read_text(encoding="utf-8")
+        head, _, rest = page.partition(MARK)
+        _, end, tail = rest.partition(END)
+        anew = "".join([head, MARK, "\n\n", "\n".join(lines), "\n\n", end, tail])
+        options.write.write_text(anew, encoding="utf-8")

@@ -1,6 +1,6 @@
 """What fewer steps on larger batches cost, which clusters make where messages would take too long.
 
-    python benchmarks/dask_fewer_steps.py --data folder    # the table of docs/dask_measured.md
+    python benchmarks/dask_fewer_steps.py --data folder  # for benchmarks/dask_measured.md
 
 Everything is trained here, without a cluster: with the same settings it makes the same model.
 Adult is repeated eight times, so that there are as many rows as make the rule ask for many steps;

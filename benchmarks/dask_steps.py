@@ -4,7 +4,7 @@
     python benchmarks/dask_steps.py network           # bytes, where the network is slow
     python benchmarks/dask_steps.py disk --gigabytes 6 --folder /tmp    # Zarr against reading it
     python benchmarks/dask_steps.py scale             # the cost model, for data nobody here has
-    python benchmarks/dask_steps.py all --write docs/dask_measured.md
+    python benchmarks/dask_steps.py all --write benchmarks/dask_measured.md
 
 All but `scale` start a LocalCluster.  Times are medians of wall time, which load on the machine
 adds to: what they are compared with is timed in between.
@@ -60,7 +60,8 @@ def clock(times):
 def local_gradients(rows, targets, rule):
     from functools import partial
 
-    from lastiterate.train.noisy_descent import batch_sequence, gradient_sum
+    from lastiterate.train.noisy_descent import batch_sequence
+    from lastiterate.train.noisy_descent import gradient_sum
 
     own, batches = batch_sequence(
         rule, bounded(rows, targets, bound=1.0, intercept=0.125), Randomness(SeededBits(0))
@@ -249,7 +250,7 @@ PARTS = {
 PAGE = """# Dask: what was measured
 
 Printed by `python benchmarks/dask_steps.py all`, on {cores} cores. What is meant is said on
-[the page about Dask](dask.md).
+[the page about Dask](../docs/dask.md).
 """
 
 

@@ -6,7 +6,7 @@ Every setting is the library's own default; nothing is chosen on test rows.  A f
 after every fit, and a run goes on from there.
 
     python benchmarks/features.py --data folder --cells mnist:3,fashion:3,cifar:3 --seeds 5
-    python benchmarks/features.py --from-results    (prints the table of docs/features.md)
+    python benchmarks/features.py --from-results    (prints the table of docs/utility.md)
 
 Texts are the same with `--kind embeddings`: rows of a frozen public model, which `text_data.py`
 writes into the folder.

@@ -16,8 +16,8 @@ from rich.progress import track
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate.bounds.bound import LineStyle
 from lastiterate.plot.style import PALETTE
+from lastiterate.bounds.bound import LineStyle
 from lastiterate.run.batch_rules.base import Resampling
 
 DELTA = 1e-6
@@ -53,9 +53,8 @@ PAGE = (
 Epsilon at delta 1e-6 of {count:,} runs with batches of b = 10,000 examples. b/n is from 1/40 to
 1/10,000, the number of epochs from 1 to 1,000. r, from 0.1 to 3, is the distance by which one
 participation moves a step, divided by the noise of that step. The curvature is 0, 1e-4 or 1e-2, and
-step_size * smoothness is 1. *Composition* charges every step of the same run with sampled batches:
-Poisson batches where an example is left out, batches of fixed size where one is replaced.
-[All runs as a table](scoreboard.csv). {drawn_anew}
+step_size * smoothness is 1. [All runs as a table](scoreboard.csv), with the instance of the lower
+bound. {drawn_anew}
 
 Ratio of the certified epsilon to the lower bound, median and worst:
 
@@ -64,18 +63,6 @@ Ratio of the certified epsilon to the lower bound, median and worst:
 {ratios}
 
 ![The certified epsilon over the lower bound, against the batches of an epoch](scoreboard.png)
-
-With r = 1, curvature 1e-4 and 100 epochs:
-
-| batches | adjacency | b/n | bound | certified | composition | lower bound | by | ratio |
-|---|---|---:|---|---:|---:|---:|---|---:|
-{usual}
-
-The three largest ratios of each:
-
-| batches | adjacency | b/n | epochs | r | curvature | certified | composed | lower bound | ratio |
-|---|---|---:|---:|---:|---:|---:|---:|---:|---:|
-{worst}
 """
 )
 
@@ -168,11 +155,6 @@ def page(rows):
     by_pair = {
         pair: [row for row in rows if (row["rule"], row["adjacency"]) == pair] for pair in pairs
     }
-    usual = [
-        row
-        for row in rows
-        if (float(row["r"]), row["epochs"], float(row["curvature"])) == (1.0, "100", 1e-4)
-    ]
     anew = sum(
         len(found)
         for (rule, _), found in by_pair.items()
@@ -190,12 +172,6 @@ def page(rows):
         fractions=" | ".join(f"1/{batches:,}" for batches in BATCHES),
         rule="---:|" * len(BATCHES),
         ratios="\n".join(_ratios(pair, found) for pair, found in by_pair.items() if found),
-        usual="\n".join(_usual(row) for row in usual),
-        worst="\n".join(
-            _worst(row)
-            for found in by_pair.values()
-            for row in sorted(found, key=lambda row: -float(row["ratio"]))[:3]
-        ),
     )
 
 
@@ -215,25 +191,6 @@ def shown_epsilon(text, rounded):
     unit = 10.0 ** (math.floor(math.log10(value)) - 3) if value > 0.0 else 1.0
     digits = max(0, -round(math.log10(unit)))
     return f"{rounded(value / unit) * unit:.{digits}f}"
-
-
-def _names(row):
-    return f"| {TITLES[row['rule']]} | {row['adjacency']} | 1/{int(row['batches']):,}"
-
-
-def _numbers(row):
-    up = (shown_epsilon(row[name], math.ceil) for name in ("certified", "composition"))
-    return " | ".join((*up, shown_epsilon(row["lower_bound"], math.floor)))
-
-
-def _usual(row):
-    ratio = f"{float(row['ratio']):.3f}"
-    return f"{_names(row)} | {row['bound']} | {_numbers(row)} | {row['by']} | {ratio} |"
-
-
-def _worst(row):
-    settings = f"{int(row['epochs']):,} | {float(row['r']):g} | {float(row['curvature']):g}"
-    return f"{_names(row)} | {settings} | {_numbers(row)} | {float(row['ratio']):.2f} |"
 
 
 def picture(rows, path):

@@ -11,7 +11,6 @@ import statistics
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from realistic import shown_epsilon
 from rich.progress import track
 
 import lastiterate as li
@@ -39,22 +38,6 @@ RULES = {
 MOMENTUM, MOMENTUM_LENGTHS, MOMENTUM_SHAPES = 0.9, (0.013, 0.13, 0.5), ((100, 1), (100, 10))
 KEY = ("rule", "adjacency", "momentum", "length", "batches", "epochs")
 COLUMNS = (*KEY, "certified", "bound", "lower_bound", "by", "ratio")
-AIMS = 1.15, 2.0  # median and worst, of short steps
-WHY = {
-    "shuffled-once": "mass is transported between two positions, and both are charged in every "
-    "epoch; the instance has constant curvature and shows one of them",
-    "shuffled-each-epoch": "the exchanged example is charged at the receiving position, and twice "
-    "the sensitivity where one is left out; the instance shows neither",
-    "balls-and-bins": "participations are hidden by noise after them alone; at one epoch all "
-    "iterates are charged, which nothing proved undercuts",
-    "balls-and-bins-each-epoch": "participations are hidden by noise after them alone, and earlier "
-    "epochs are charged at their ends",
-    "sampled": "participations are hidden by noise after them alone: for sampled batches nothing "
-    "is proved of noise before them",
-    "poisson": "participations are hidden by noise after them alone, and that noise is split "
-    "between the last steps and the earlier ones",
-    "cyclic": "the instance has bounded gradients and must pass a kink",
-}
 
 HEADING = "\n## Short steps\n"
 PAGE = (
@@ -63,7 +46,7 @@ PAGE = (
 Epsilon at delta 1e-6 of {count} runs with batches of 1,000 examples, noise multiplier 1, a penalty
 of 1/26 of the smoothness, gradients of norm at most 1 and `outputs=1`. The *length* of a step is
 step_size * smoothness; below 1, steps keep noise that was drawn before a participation
-([short steps](short-steps.md)). An epoch has 20, 100 or 1,000 batches, a run 1 to 1,000 epochs.
+([proof](tightness.md#short-steps)). An epoch has 20, 100 or 1,000 batches, a run 1 to 1,000 epochs.
 [All runs as a table](scoreboard_short_steps.csv).
 
 Ratio of the certified epsilon to the lower bound, median and worst:
@@ -72,26 +55,9 @@ Ratio of the certified epsilon to the lower bound, median and worst:
 |---|{rule}
 {ratios}
 
-The aim for lengths up to 0.2 is a median of 1.15 and a worst of 2. It is not reached by
-
-{missed}
-
-Beyond that length the lower bounds are at fault, too: where batch sizes are random, only instances
-of constant curvature are known, and that of a cyclic order is not found in 100,000 steps. With
-momentum no bound uses noise before a participation, and above a length that shrinks with momentum
-none converges.
-
-An example that is left out, 100 batches an epoch and 100 epochs:
-
-| batches | length | bound | certified | lower bound | by | ratio |
-|---|---:|---|---:|---:|---|---:|
-{usual}
-
-Momentum 0.9 with a tenth of the step size, in cyclic order, beside plain steps of the same length:
-
-| length | epochs | plain steps | lower bound | ratio | momentum | lower bound | ratio |
-|---:|---:|---:|---:|---:|---:|---:|---:|
-{momentum}
+For sampled batches nothing is proved of noise before a participation. Beyond a length of 0.2 the
+lower bounds are at fault, too: where batch sizes are random, only instances of constant curvature
+are known, and that of a cyclic order is not found in 100,000 steps.
 """
 )
 
@@ -167,9 +133,6 @@ def page(rows):
         groups=" | ".join(GROUPS),
         rule="---:|" * len(GROUPS),
         ratios="\n".join(_ratios(rule, plain) for rule in RULES),
-        missed="\n".join(_missed(plain)),
-        usual="\n".join(_usual(row) for row in plain if _shape(row) == USUAL and _left_out(row)),
-        momentum="\n".join(_beside(rows, row) for row in rows if row not in plain),
     )
 
 
@@ -191,38 +154,3 @@ def _ratios(rule, rows):
     found = [ratios_of(rows, rule, group) for group in GROUPS.values()]
     shown = [f"{statistics.median(one):.2f}, {max(one):.2f}" for one in found]
     return f"| {_title(rule)} | {' | '.join(shown)} |"
-
-
-def _missed(rows):
-    for rule in RULES:
-        found = ratios_of(rows, rule, (0.0, SHORT))
-        median, worst = statistics.median(found), max(found)
-        if median > AIMS[0] or worst > AIMS[1]:
-            yield f"- {_title(rule)} ({median:.2f}, {worst:.2f}): {WHY[rule]}."
-
-
-def _shape(row):
-    return int(row["batches"]), int(row["epochs"])
-
-
-def _left_out(row):
-    return row["adjacency"] == "zero-out"
-
-
-def _numbers(row):
-    above = shown_epsilon(row["certified"], math.ceil)
-    below = shown_epsilon(row["lower_bound"], math.floor)
-    return above, below, f"{float(row['ratio']):.3f}"
-
-
-def _usual(row):
-    above, below, ratio = _numbers(row)
-    names = f"| {_title(row['rule'])} | {float(row['length']):g} | {row['bound']}"
-    return f"{names} | {above} | {below} | {row['by']} | {ratio} |"
-
-
-def _beside(rows, row):
-    name = tuple("0.0" if column == "momentum" else row[column] for column in KEY)
-    plain = next(one for one in rows if tuple(one[column] for column in KEY) == name)
-    numbers = " | ".join((*_numbers(plain), *_numbers(row)))
-    return f"| {float(row['length']):g} | {int(row['epochs']):,} | {numbers} |"

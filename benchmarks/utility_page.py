@@ -1,4 +1,4 @@
-"""docs/utility.md, its picture and benchmarks/utility_results.md, from results of utility.py."""
+"""The table and picture of docs/utility.md and benchmarks/utility_results.md, from results."""
 
 import itertools
 import math
@@ -28,54 +28,16 @@ MARKS = dict(zip(COLOURS, "osD^v", strict=True))
 
 
 def write(results, page):
-    """The page with the picture beside it, and all results with the settings of rivals."""
-    overview = "\n".join(best_of_each(results))
-    parts = [PAGE.format(result=result(results), overview=overview), *counted(results)]
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text("\n".join(parts).rstrip("\n") + "\n", encoding="utf-8")
+    """The picture beside the page, whose table docs/generate/tables.py writes, and all results."""
     picture(results, page.with_suffix(".png"))
     parts = [ALL.format(cuts=cuts())]
     for name, passes in itertools.product(DATASETS, PASSES):
         parts += table(results, name, passes)
     parts += settings(results)
-    ALL_RESULTS.write_text("\n".join(parts) + "\n", encoding="utf-8")
+    ALL_RESULTS.write_text(
+        "\n".join([*parts, *counted(results)]).rstrip("\n") + "\n", encoding="utf-8"
+    )
 
-
-PAGE = """# Accuracy without tuning
-
-{result}
-
-Test accuracy in per cent at delta 1e-5: ours, and in brackets the best tuned rival with the same
-guarantee.
-
-{overview}
-
-![Accuracy against epsilon](utility.png)
-
-## How to read this
-
-- *Ours* is `PrivateLogisticRegression(epsilon=..., epochs=...)`. No other parameter was set, on
-  any data set.
-- *Rivals* are DP-SGD accounted by composition, output perturbation, objective perturbation and
-  diffprivlib. Their parameters were tuned *on the test set*, and the tuning cost them no privacy.
-  This favours the rivals.
-- *Replace*: the guarantee is for replacing an example. *Zero-out*: it is for leaving one out, and
-  the rival is DP-SGD with Poisson batches, as Opacus runs it.
-- A *pass* reads every training row once. Objective perturbation and diffprivlib do not count
-  passes, so both of their rows show the same number.
-- Each number is a mean over five seeds (three for diffprivlib on MNIST and for objective
-  perturbation). Standard deviations are about 0.1 points on MNIST and Adult and 0.2 on IMDb, so
-  smaller differences mean little.
-
-All methods get the same rows, scaled to unit length. The numeric columns of Adult are one-hot
-encoded at public cut points. A schema for `lastiterate train` that maps these columns linearly is
-about a point less accurate.
-
-`make bench-utility DATA=folder` trains everything again. `python benchmarks/utility.py
---from-results` writes this page from `benchmarks/utility.json` without training.
-`benchmarks/utility_results.md` has every rival with default and tuned parameters, and
-`benchmarks/utility_notes.md` has the experiments behind the defaults.
-"""
 
 ALL = """# All results on accuracy
 

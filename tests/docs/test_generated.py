@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -59,9 +60,12 @@ def test_the_page_to_play_on_has_the_librarys_numbers(monkeypatch):
 
     first = explorer.PRESETS[explorer.FIRST]
     monkeypatch.setattr(explorer, "PRESETS", {explorer.FIRST: first})
+    monkeypatch.setattr(explorer, "_NOISE", (1.0, 2.0))
+    monkeypatch.setattr(explorer, "_EPOCHS", (0.5, 1.0))
+    monkeypatch.setattr(explorer, "ProcessPoolExecutor", lambda: ThreadPoolExecutor(1))
     files = explorer.all_of_it()
     told = json.loads(files["try/answers/preset-0.json"])
-    assert len(told) == 15
+    assert len(told) == 4
     for key, answers in told.items():
         noise, epochs = map(float, key.split("|"))
         run = run_from_page(first | {"noise_multiplier": noise, "epochs": epochs})

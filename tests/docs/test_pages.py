@@ -50,6 +50,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+# They calibrate, reproduce tables, or audit a trainer.
 SLOW = {"docs/dp-sgd.md", "docs/research.md", "docs/review.md"}
 with_commands = [page for page in PAGES if commands(page)]
 accounted = set()  # which leaves nothing that other commands need: once is enough

@@ -396,7 +396,7 @@ _IS_PUBLISHED: Mapping[str, Callable[[Any], bool]] = {
 # Statements common to all certificates: how hypotheses are enforced, and what is public.
 
 
-FORMAT = 8  # of 7 there were several; docs/upgrading.md
+FORMAT = 8  # of 7 there were several; docs/review.md#exit-codes
 LONGER_ROWS = "scaled down to the bound"
 PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
 LABELS_DECLARED = "declared: an example with another label has gradient 0"

@@ -64,7 +64,7 @@ from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_non
 # `train.defaults`, unless the messages of these steps would take longer than a minute and longer
 # than the computation.  Then there are fewer steps, on larger batches.  Larger batches alone
 # would gain nothing: with as many steps, batches of all rows change accuracy by .1 points or less
-# (docs/dask_measured.md).
+# (benchmarks/dask_measured.md).
 
 
 STEP_SECONDS = 0.02

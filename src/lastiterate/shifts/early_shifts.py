@@ -11,7 +11,7 @@ along what it is predicted to change.  With :math:`\theta_k \ge 0` of it in step
 and any plan of shifts p for these is valid, but for a probability :math:`N e^{-q^2/2}`, if
 :math:`R \ge \sqrt D + q + \max_k p_k/n_k`.  Here the change that the example makes in step t is
 :math:`\Lambda`-Lipschitz with values in a space of D dimensions, and N counts the steps with
-:math:`\theta_k > 0` before t (`docs/short-steps.md`).
+:math:`\theta_k > 0` before t (`docs/tightness.md#short-steps`).
 
 **The cut.** Let all steps be alike up to t.  The last j steps are kept for the last participation,
 those before for all others.  With :math:`l' = l - c\kappa` and shifts proportional to

@@ -69,7 +69,7 @@ def short_steps(run: TrainingRun) -> PrivacyProfile:
     **Persons.** Plans for several examples are superposed, so that mu is at most the sum of
     theirs.
 
-    **Source.** Derived in `docs/short-steps.md` from Bok, Su and Altschuler 2024, Theorem C.3.
+    **Source.** `docs/tightness.md#short-steps`, from Bok, Su and Altschuler 2024, Theorem C.3.
 
     **Computed as** the least over windows of closed forms; rounded up.
     """
