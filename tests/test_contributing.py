@@ -21,10 +21,10 @@ CONTRACTS = [
     "tests/test_open_sets.py",
     "tests/bounds/test_catalogue.py",
     "tests/bounds/test_every_bound.py",
-    "tests/cli/test_help.py",
+    "tests/cli/test_cli.py",
     "tests/docs/test_pages.py::test_every_estimator_is_listed",
-    "tests/certificate/test_certificate.py",
-    "tests/linear_model/test_linear_model.py",
+    "tests/certificate/test_issue.py",
+    "tests/linear_model/test_estimator.py",
     "tests/train/test_objectives.py",
 ]
 

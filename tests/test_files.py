@@ -400,7 +400,7 @@ class TestTakenWhileTraining:
     """What privacy was spent on is kept under a free name."""
 
     def trained(self, monkeypatch, take, words=TRAIN):
-        from lastiterate.cli import train as trained_model
+        from lastiterate.cli import trained_model
 
         fit = trained_model.fit_table
 

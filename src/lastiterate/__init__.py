@@ -74,15 +74,17 @@ _HOME = {
     "profile.gaussian": ("GaussianProfile",),
     "profile.pld": ("from_pld",),
     "profile.profile": ("PrivacyProfile",),
-    "run.batch_rules": (
+    "run.batch_rules.drawn": (
         "BalancedSampled",
         "BallsAndBins",
         "BallsAndBinsEachEpoch",
+        "PoissonSampled",
+        "SampledWithoutReplacement",
+    ),
+    "run.batch_rules.ordered": (
         "Cyclic",
         "FixedOrder",
         "FullBatch",
-        "PoissonSampled",
-        "SampledWithoutReplacement",
         "ShuffledBlocksEachEpoch",
         "ShuffledBlocksOnce",
         "ShuffledEachEpoch",

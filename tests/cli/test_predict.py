@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lastiterate.cli import main
-from lastiterate.cli.predict import area_under_roc, auc_text
+from lastiterate.cli.model_score import area_under_roc, auc_text
 from lastiterate.saved_model.model_file import digest
 
 from .people import TOKEN, TRAIN, change, columns, numbers, write

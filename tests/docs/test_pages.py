@@ -78,7 +78,7 @@ def test_what_is_not_run_is_on_a_page():
 def test_every_block_is_executed_or_data(page):
     for block in blocks(page):
         assert block.language in LANGUAGES, block
-        # Blocks for Opacus are run by tests/opacus/test_headline.py.
+        # Blocks for Opacus are run by tests/opacus/test_accountant.py.
         elsewhere = any(one in block.text for one in ("from opacus import", "lt.EmptyBatches("))
         if block.language in ("python", "pycon") and not elsewhere:
             assert block.text.startswith(">>> "), block

@@ -204,7 +204,7 @@ def _known(saved: SavedModel, certificate: Path) -> Any:
 
     Its labels are their positions, as those of the table are.
     """
-    from lastiterate.cli.train import relabel
+    from lastiterate.cli.trained_model import relabel
     from lastiterate.saved_model.load import loaded
 
     with warnings.catch_warnings():

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.noise import Order, Randomness
-from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import (
     FAST_ROUNDING,
     PROVED_ROUNDING,
@@ -47,6 +46,9 @@ from lastiterate.train.rows import (
     with_huge_rows_scaled,
     without_duplicates,
 )
+
+if TYPE_CHECKING:
+    from lastiterate.train.objectives import Objective
 
 PROVED, FAST = "proved", "fast"  # products in float64, or in the precision of the rows
 
