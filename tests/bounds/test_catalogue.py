@@ -20,7 +20,8 @@ from lastiterate.errors import NoBoundApplies
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import RULES, Resampling
-from tests.slow import slow_if
+from tests.bounds.runs import described
+from tests.slow import slow, slow_if
 
 BOUNDS = list(RECORDS.values())
 ROUNDING = 1e-3  # of epsilon where it comes from a grid
@@ -41,21 +42,14 @@ OWN = [bound for bound in BOUNDS if not bound.id.startswith("published/")]
 LISTED = [bound for bound in OWN if bound.id in CATALOGUE]
 STAGED = [bound.id for bound in OWN if isinstance(bound, StagedBound)]
 UPPER = [bound for bound in OWN if bound.certainty is Certainty.UPPER]
-
-
 # Of batches drawn anew every step: an evaluation takes up to a second.
 COSTLY = [
     bound
     for bound in UPPER
     if all(rule.resampling is Resampling.EACH_STEP for rule in bound.covers)
 ]
-SECONDS_A_RUN = {
-    "composition/balanced",
-    "composition/balls-and-bins",
-}
+SECONDS_A_RUN = {"composition/balanced", "composition/balls-and-bins"}
 QUICK = [bound for bound in UPPER if bound not in COSTLY and not bound.id.endswith("momentum")]
-
-
 OPTIMIZERS = (
     {"momentum": 0.9},
     {"momentum": 0.5, "nesterov": True},
@@ -86,15 +80,10 @@ def runs(draw, bound="any"):
     secret = bound.startswith("random-order") or bound == "composition/sampled" or amplified
     kinds = RECORDS[bound].covers if bound in RECORDS else RULES.values()
     steps = draw(st.integers(1, 60))
-    smoothness = draw(
-        st.sampled_from(
-            [0.5, 2.0]
-            if bound.endswith(SHORT)
-            else [0.5, 5.0]
-            if contracting
-            else [None, 0.5, 10.0]
-        )
-    )
+    if bound.endswith(SHORT):
+        smoothness = draw(st.sampled_from([0.5, 2.0]))
+    else:
+        smoothness = draw(st.sampled_from([0.5, 5.0] if contracting else [None, 0.5, 10.0]))
     strong = draw(st.sampled_from([0.0, 0.01, 0.5])) if smoothness else 0.0
     convex = contracting or draw(st.booleans())
     lipschitz = draw(st.sampled_from([*([] if amplified else [None]), 1.0, 5.0]))
@@ -147,26 +136,25 @@ def changed(run, **factors):
     return run.replace(**values)
 
 
-@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.id)
-class TestRecord:
-    def test_is_complete(self, bound):
-        family, condition = bound.id.split("/", 1)
-        assert family
-        assert condition
-        assert RECORDS[bound.id] is bound
-        assert bound.gives
-        assert str(bound.source)
-        assert all(hypothesis.needs and hypothesis.remedy for hypothesis in bound.needs)
+def of_each(bounds):
+    return pytest.mark.parametrize("bound", bounds, ids=lambda bound: bound.id)
 
-    def test_its_docstring_says_what_it_claims(self, bound):
-        for heading in (
-            "**Bound.**",
-            "**Holds when.**",
-            "**Tight",
-            "**Source.**",
-            "**Computed as**",
-        ):
-            assert heading in bound.evaluate.__doc__
+
+@of_each(BOUNDS)
+def test_a_record_is_complete(bound):
+    family, condition = bound.id.split("/", 1)
+    assert family
+    assert condition
+    assert RECORDS[bound.id] is bound
+    assert bound.gives
+    assert str(bound.source)
+    assert all(hypothesis.needs and hypothesis.remedy for hypothesis in bound.needs)
+    said = "**Bound.**", "**Holds when.**", "**Tight", "**Source.**", "**Computed as**"
+    assert all(heading in bound.evaluate.__doc__ for heading in said)
+    if bound in OWN:
+        assert bound.charges
+        filled = bound.charges.format(counts="counts on", fading="later noise")
+        assert not set("{}") & set(filled)
 
 
 def declared(kind):
@@ -188,35 +176,19 @@ def test_what_is_declared_is_listed(kind, listed):
     assert [one.id for one in records if listed.get(one.id) is not one] == []
 
 
-@pytest.mark.parametrize("bound", OWN, ids=lambda bound: bound.id)
-class TestOwnRecord:
-    def test_says_what_it_charges(self, bound):
-        assert bound.charges
-        filled = bound.charges.format(counts="counts on", fading="later noise")
-        assert not set("{}") & set(filled)
+@of_each(LISTED)
+def test_a_line_has_a_colour_of_its_family_and_a_style_of_its_own(bound):
+    assert bound.line_style is not None
+    sharing = [other for other in LISTED if other.line_style.colour == bound.line_style.colour]
+    assert {other.id.split("/")[0] for other in sharing} == {bound.id.split("/")[0]}
+    others = [one for one in LISTED if one is not bound and set(one.covers) & set(bound.covers)]
+    assert bound.line_style not in [other.line_style for other in others]
 
 
-@pytest.mark.parametrize("bound", LISTED, ids=lambda bound: bound.id)
-class TestLineStyle:
-    def test_has_a_colour_of_its_family(self, bound):
-        assert bound.line_style is not None
-        family = bound.id.split("/")[0]
-        sharing = [other for other in LISTED if other.line_style.colour == bound.line_style.colour]
-        assert {other.id.split("/")[0] for other in sharing} == {family}
-
-    def test_no_bound_for_the_same_batches_has_the_same(self, bound):
-        others = [one for one in LISTED if one is not bound and set(one.covers) & set(bound.covers)]
-        assert bound.line_style not in [other.line_style for other in others]
-
-
-CONTRACTING = li.TrainingRun(
+CONTRACTING = described(
+    li.Cyclic(60, 10), 20, step_size=0.1,
     loss=li.Loss(smoothness=1.0, strong_convexity=0.1, regulariser=0.1, lipschitz=1.0),
-    sensitivity=1.0,
-    batches=li.Cyclic(60, 10),
-    steps=20,
-    step_size=0.1,
-    noise_std=1.0,
-)
+)  # fmt: skip
 
 
 def covered_by(bound):
@@ -233,11 +205,7 @@ def covered_by(bound):
 class TestBasis:
     """What a bound rests on is asked of the bound."""
 
-    @pytest.mark.parametrize(
-        "bound",
-        [bound for bound in OWN if "non-" not in bound.id],
-        ids=lambda bound: bound.id,
-    )
+    @of_each([bound for bound in OWN if "non-" not in bound.id])
     def test_contracting_steps_that_hide_need_what_fixed_orders_need(self, bound):
         run = covered_by(bound)
         assert not bound.unmet(run)
@@ -249,9 +217,9 @@ class TestBasis:
             expected |= set(stage.needs)
         assert set(bound.all_needs(run)) == expected
 
-    @pytest.mark.parametrize("bound", OWN, ids=lambda bound: bound.id)
+    @of_each(OWN)
     @given(data=st.data())
-    @settings(max_examples=15)
+    @settings(max_examples=8)
     def test_holds_wherever_the_bound_does(self, bound, data):
         run = data.draw(runs(bound.id))
         assume(not bound.unmet(run))
@@ -322,21 +290,17 @@ def check_any_run(bound, how_many):
 class TestMonotonicity:
     """More noise, of either kind, or less sensitivity is never less private."""
 
-    @pytest.mark.parametrize(
-        "bound",
-        slow_if(lambda bound: bound.id in SECONDS_A_RUN, QUICK),
-        ids=lambda bound: bound.id,
-    )
+    @of_each(slow_if(lambda bound: bound.id in SECONDS_A_RUN, QUICK))
     def test_of_any_run(self, bound):
-        check_any_run(bound, 6)
+        check_any_run(bound, 4)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("bound", UPPER, ids=lambda bound: bound.id)
+    @of_each(UPPER)
     def test_of_many_runs(self, bound):
         check_any_run(bound, 20)
 
     @pytest.mark.parametrize("which", slow_if(lambda which: which > 1, range(4)))
-    @pytest.mark.parametrize("bound", COSTLY, ids=lambda bound: bound.id)
+    @of_each(COSTLY)
     def test_of_chosen_runs_with_batches_drawn_anew(self, bound, which):
         run = list(chosen_runs(bound))[which]
         assert not bound.unmet(run)
@@ -345,9 +309,9 @@ class TestMonotonicity:
 
 class TestContract:
     @given(run=runs())
-    @settings(max_examples=60)
+    @settings(max_examples=12)
     def test_either_covers_the_run_or_says_why_not(self, run):
-        for bound in UPPER:
+        for bound in BOUNDS:
             unmet = bound.unmet(run)
             if unmet:
                 with pytest.raises(NoBoundApplies, match=bound.id):
@@ -358,17 +322,16 @@ class TestContract:
                 assert isinstance(profile, PrivacyProfile)
                 assert profile.epsilon(1e-5) >= 0.0
                 assert not math.isnan(profile.gdp())
+                assert not math.isnan(profile.renyi(3.0))
 
-    @pytest.mark.parametrize(
-        "bound",
+    @of_each(
         slow_if(
             lambda bound: bound.id.endswith("momentum"),
             [bound for bound in UPPER if bound.by_position is not None],
-        ),
-        ids=lambda bound: bound.id,
+        )
     )
     @given(data=st.data())
-    @settings(max_examples=10)
+    @settings(max_examples=6)
     def test_the_worst_position_is_the_one_charged(self, bound, data):
         run = data.draw(runs(bound.id))
         assume(not bound.unmet(run))
@@ -377,7 +340,7 @@ class TestContract:
 
 
 class TestTogether:
-    @pytest.mark.parametrize("count", [50, pytest.param(300, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("count", [8, slow(300)])
     def test_every_run_with_noise_is_accounted_for(self, count):
         settings(max_examples=count)(given(run=runs())(self.check))()
 
@@ -395,15 +358,42 @@ class TestTogether:
             assert held <= min(free.gdp(), composed) * (1 + 1e-9)
 
     def test_releasing_every_iterate_leaves_composition(self):
-        run = li.TrainingRun(
-            loss=li.Loss(smoothness=1.0),
-            sensitivity=1.0,
-            batches=li.Cyclic(10, 1),
-            steps=50,
-            step_size=0.1,
-            noise_std=1.0,
-            releases="every-iterate",
-        )
+        run = described(li.Cyclic(10, 1), 50, step_size=0.1, releases="every-iterate")
         report = li.account(run)
         assert set(report.all) == {"composition/fixed-order"}
         assert "every-iterate" in str(report.unmet["fixed-order/convex"][0])
+
+
+SHORT_STEPS = described(
+    li.ShuffledOnce(50_000, 250), 4_000, sensitivity=2.0, noise_std=0.02,
+    loss=li.Loss(smoothness=0.25, regulariser=0.01, lipschitz=1.0, outputs=1),
+)  # fmt: skip
+LITTLE_GAIN = described(
+    li.BallsAndBins(645_616, 4_258), 20_838, sensitivity=6790.0,
+    loss=li.Loss(
+        smoothness=0.723, strong_convexity=4.2e-6, regulariser=4.2e-6, lipschitz=3395.0, outputs=1
+    ),
+)  # fmt: skip
+FEW_CHANCES = SHORT_STEPS.replace(steps=400, batches=li.PoissonSampled(1_000, 10), noise_std=0.2)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        SHORT_STEPS,
+        SHORT_STEPS.replace(batches=li.ShuffledEachEpoch(50_000, 250)),
+        slow(SHORT_STEPS.replace(batches=li.BallsAndBinsEachEpoch(50_000, 250))),
+        LITTLE_GAIN,
+        FEW_CHANCES,
+        FEW_CHANCES.replace(batches=li.SampledWithoutReplacement(1_000, 10)),
+    ],
+    ids=lambda run: run.batches.name,
+)
+def test_a_bound_of_stages_is_the_least_whichever_it_evaluates_first(run):
+    (whole,) = [
+        bound for bound in LISTED if isinstance(bound, StagedBound) and not bound.unmet(run)
+    ]
+    least = whole.profile(run).epsilon(1e-5)
+    for stage in whole.stages:
+        if not stage.unmet(run):
+            assert stage.profile(run).epsilon(1e-5) >= least, stage.id

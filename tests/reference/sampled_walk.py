@@ -48,3 +48,9 @@ def renyi(p, q, order):
         top = logs.max()
         values.append((top + np.log(np.exp(logs - top).sum())) / (order - 1))
     return max(values)
+
+
+def hockey_stick(p, q, epsilon):
+    """delta of two laws of cells, the larger direction."""
+    growth = np.exp(epsilon)
+    return max(np.maximum(p - growth * q, 0).sum(), np.maximum(q - growth * p, 0).sum())

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
@@ -12,14 +12,9 @@ import lastiterate as li
 from tests.reference.quadratics import gdp_of_autoregression
 
 RUN = li.TrainingRun(
-    loss=li.Loss(smoothness=8.0, strong_convexity=0.5),
-    sensitivity=2.0,
-    batches=li.Cyclic(60, 10),
-    steps=33,
-    step_size=0.1,
-    noise_std=1.0,
-)
-
+    loss=li.Loss(smoothness=8.0, strong_convexity=0.5), sensitivity=2.0,
+    batches=li.Cyclic(60, 10), steps=33, step_size=0.1, noise_std=1.0,
+)  # fmt: skip
 variants = st.fixed_dictionaries(
     {
         "steps": st.integers(1, 60),
@@ -38,12 +33,14 @@ def last_iterate(run):
 
 
 class TestAgreement:
+    @settings(max_examples=50)
     @given(variants)
     def test_a_constant_schedule_written_out_is_the_same_run(self, variant):
         run = RUN.replace(**variant)
         written = run.replace(step_size=[run.step_size] * run.steps)
         assert last_iterate(written) == pytest.approx(last_iterate(run), rel=1e-9)
 
+    @settings(max_examples=50)
     @given(variants)
     def test_a_fixed_order_that_is_cyclic_is_cyclic(self, variant):
         run = RUN.replace(**variant)
@@ -54,6 +51,7 @@ class TestAgreement:
             last_iterate(run), rel=1e-9
         )
 
+    @settings(max_examples=50)
     @given(variants, st.integers(0, 10**6))
     def test_idle_steps_rolled_up_are_the_steps_themselves(self, variant, seed):
         run = RUN.replace(**variant)
@@ -72,10 +70,8 @@ class TestAgreement:
                 last_iterate(RUN.replace(batches=order)), rel=1e-9
             )
 
-    def test_full_batch_is_one_position(self):
+    def test_full_batches_and_composition_have_one_for_all(self):
         assert len(li.account(RUN.replace(batches=li.FullBatch(60))).by_position()) == 1
-
-    def test_composition_has_one_guarantee_for_all(self):
         report = li.account(RUN.replace(releases="every-iterate"))
         assert [p.gdp() for p in report.by_position()] == [report.gdp()]
 
@@ -114,26 +110,21 @@ class TestOutputPerturbation:
         assert report.gdp() == pytest.approx(s * (1 + c + c * c) / 0.5, rel=1e-12)
         assert "composition/fixed-order" in report.unmet
 
-    def test_the_diameter_caps_it(self):
-        run = RUN.replace(noise_std=0.0, release_noise_std=0.5, domain=li.Ball(1e-3), steps=1000)
+        run = run.replace(domain=li.Ball(1e-3), steps=1000)  # caps it
         assert last_iterate(run) == pytest.approx(1e-3 / 0.5, rel=1e-9)
 
     def test_some_silent_steps(self):
-        noise = [1.0] * 33
-        noise[-1] = 0.0
-        run = RUN.replace(noise_std=noise, release_noise_std=1e-6)
+        run = RUN.replace(noise_std=[1.0] * 32 + [0.0], release_noise_std=1e-6)
         assert 1e3 < last_iterate(run) < math.inf
 
 
 class TestTheEdgeOfContraction:
     """eta M exactly 2 is covered, an ulp beyond is not; both in exact arithmetic."""
 
-    def test_at_the_edge(self):
+    def test_at_the_edge_and_an_ulp_beyond(self):
         run = RUN.replace(loss=li.Loss(smoothness=8.0), step_size=0.25)
         assert "fixed-order/convex" in li.account(run).all
-
-    def test_an_ulp_beyond(self):
-        run = RUN.replace(loss=li.Loss(smoothness=8.0), step_size=math.nextafter(0.25, 1.0))
+        run = run.replace(step_size=math.nextafter(0.25, 1.0))
         unmet = li.account(run).unmet["fixed-order/convex"]
         assert [reason.needs for reason in unmet] == ["step_size <= 2/smoothness in every step"]
         assert "fixed-order/non-convex" in li.account(run).all
@@ -152,12 +143,8 @@ class TestTheEdgeOfContraction:
     def test_where_a_step_barely_contracts(self, smoothness, steps):
         # A float64 subtraction would put 1 - c too high here.
         eta = math.nextafter(2 / smoothness, 0.0)
-        run = RUN.replace(
-            loss=li.Loss(smoothness=smoothness, strong_convexity=smoothness),
-            batches=li.FullBatch(60),
-            step_size=eta,
-            steps=steps,
-        )
+        loss = li.Loss(smoothness=smoothness, strong_convexity=smoothness)
+        run = RUN.replace(loss=loss, batches=li.FullBatch(60), step_size=eta, steps=steps)
         if "fixed-order/convex" not in li.account(run).all:
             return
         with mp.workdps(60):
@@ -174,13 +161,11 @@ class TestScales:
     @pytest.mark.parametrize("name", ["constant", "schedule"])
     def test_only_ratios_matter(self, scale, name):
         run = RUN.replace(release_noise_std=0.1, domain=li.Ball(0.5))
-        loss = li.Loss(smoothness=8.0 / scale, strong_convexity=0.5 / scale)
         scaled = run.replace(
-            loss=loss,
-            step_size=run.step_size * scale,
-            release_noise_std=0.1 * scale,
+            loss=li.Loss(smoothness=8.0 / scale, strong_convexity=0.5 / scale),
+            step_size=run.step_size * scale, release_noise_std=0.1 * scale,
             domain=li.Ball(0.5 * scale),
-        )
+        )  # fmt: skip
         if name == "schedule":
             scaled = scaled.replace(step_size=[scaled.step_size] * run.steps)
         assert last_iterate(scaled) == pytest.approx(last_iterate(run), rel=1e-3)

@@ -4,22 +4,17 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 import lastiterate as li
 from lastiterate.bounds.fixed_order.nonconvex import moduli as moduli_of
+from tests.bounds.runs import described, dp_sgd
 from tests.reference.chien_li import gdp_smooth
 from tests.reference.quadratics import gdp_of_autoregression
 
-RUN = li.TrainingRun.from_dp_sgd(
-    loss=li.Loss(smoothness=5.0, convex=False),
-    batches=li.Cyclic(60, 10),
-    clip_norm=1.0,
-    noise_multiplier=3.0,
-    steps=60,
-    step_size=0.05,
+CLIPPED = {"clip_norm": 1.0, "step_size": 0.05, "adjacency": "replace"}
+RUN = dp_sgd(
+    li.Cyclic(60, 10), 60, noise=3.0, loss=li.Loss(smoothness=5.0, convex=False), **CLIPPED
 )
 
 
@@ -58,17 +53,8 @@ class TestModuliAreTrue:
     def test_clipped_mini_batches(self, adjacency, convex, regulariser):
         rng = np.random.default_rng(0)
         size, smoothness, eta = 3, 8.0, 0.05
-        run = li.TrainingRun.from_dp_sgd(
-            loss=li.Loss(
-                smoothness=smoothness + regulariser, convex=convex, regulariser=regulariser
-            ),
-            batches=li.Cyclic(6, size),
-            clip_norm=1.0,
-            noise_multiplier=1.0,
-            steps=2,
-            step_size=eta,
-            adjacency=adjacency,
-        )
+        loss = li.Loss(smoothness=smoothness + regulariser, convex=convex, regulariser=regulariser)
+        run = dp_sgd(li.Cyclic(6, size), 2, loss=loss, step_size=eta, adjacency=adjacency)
         moduli = moduli_of(run, np.array([1]), 2)  # the second step has the differing example
         low, pairs = (0.0 if convex else -smoothness), 2000
         losses, others = (Quadratics(rng, pairs * size, low, smoothness) for _ in range(2))
@@ -93,15 +79,8 @@ class TestModuliAreTrue:
     @pytest.mark.parametrize("adjacency, factor", [("replace", 2.0), ("zero-out", 1.0)])
     @pytest.mark.parametrize("eta", [0.05, 0.3, 0.5])
     def test_cover_the_worst_cases(self, adjacency, factor, eta):
-        run = li.TrainingRun.from_dp_sgd(
-            loss=li.Loss(smoothness=8.0),
-            batches=li.Cyclic(6, 3),
-            clip_norm=1.0,
-            noise_multiplier=1.0,
-            steps=2,
-            step_size=eta,
-            adjacency=adjacency,
-        )
+        loss = li.Loss(smoothness=8.0)
+        run = dp_sgd(li.Cyclic(6, 3), 2, loss=loss, step_size=eta, adjacency=adjacency)
         moduli = moduli_of(run, np.array([1]), 2)
         unit = eta  # distances are measured in step sizes
         # Opposite gradients (or one and none) at the same point.
@@ -110,33 +89,21 @@ class TestModuliAreTrue:
         slope = 1 / math.sqrt(1 - eta * 8.0 / 4) if eta * 8.0 <= 3 else eta * 8.0 - 1
         assert moduli(np.full(3, 1e-9))[0] >= slope * 1e-9 * (1 - 1e-9)
 
-    @given(st.floats(0.01, 2.0))
-    def test_the_clipped_convex_constant_is_the_least(self, eta_smoothness):
-        # The Jacobian at which co-coercivity is tight, with the gradient along the first axis.
-        B = eta_smoothness
-        constant = 1 / math.sqrt(1 - B / 4)
-        shares = np.linspace(0, B, 400)
-        rises = np.sqrt(np.maximum(shares * (B - shares), 0.0))
-        jacobians = np.array([[np.ones(400), np.zeros(400)], [-rises, 1 - shares]])
-        largest = np.linalg.norm(jacobians, 2, axis=(0, 1)).max()
-        assert largest <= constant * (1 + 1e-12)
-        assert largest >= constant * (1 - 1e-4)
+    def test_a_smaller_share_of_curvature_is_refused_where_batches_vary_in_size(self):
+        run = described(li.PoissonSampled(20, 4), 4, loss=li.Loss(smoothness=3.0, lipschitz=0.5))
+        moduli_of(run, np.empty(0, dtype=int), 4)
+        with pytest.raises(AssertionError, match="PoissonSampled"):
+            moduli_of(run, np.arange(4), 4)
 
 
 class TestTightness:
     def test_full_batch_is_never_above_chien_li(self):
         # Their Figure 1: K 2, sigma 1, D 1, n 5, eta .1, smoothness 1.
         for steps in (5, 20, 60, 200):
-            run = li.TrainingRun(
-                loss=li.Loss(smoothness=1.0, convex=False),
-                clip_norm=2.0,
-                sensitivity=4.0,
-                batches=li.FullBatch(5),
-                steps=steps,
-                step_size=0.1,
-                noise_std=10.0,
-                domain=li.Ball(1.0),
-            )
+            run = described(
+                li.FullBatch(5), steps, loss=li.Loss(smoothness=1.0, convex=False), clip_norm=2.0,
+                sensitivity=4.0, step_size=0.1, noise_std=10.0, domain=li.Ball(1.0),
+            )  # fmt: skip
             theirs = gdp_smooth(T=steps, eta=0.1, K=2.0, n=5, sigma=1.0, D=1.0, c=1.1)
             assert last_iterate(run) <= theirs * (1 + 1e-9)
 
@@ -172,20 +139,17 @@ class TestTightness:
         assert "found none of them" in str(report.unmet["fixed-order/non-convex"][0])
 
 
+def full(steps, smoothness, regulariser=0.0, batches=None, **changes):
+    loss = li.Loss(smoothness=smoothness, convex=False, regulariser=regulariser)
+    return described(batches or li.FullBatch(1), steps, loss=loss, **changes)
+
+
 class TestExactInstances:
     """Losses that the hypotheses allow, solved exactly."""
 
     def test_a_concave_loss_with_a_regulariser(self):
         # f = -x^2 without the regulariser: smoothness 2 + 1 with it; the step doubles less a half.
-        run = li.TrainingRun(
-            loss=li.Loss(smoothness=3.0, convex=False, regulariser=1.0),
-            sensitivity=1.0,
-            batches=li.FullBatch(1),
-            steps=30,
-            step_size=0.5,
-            noise_std=0.0,
-            release_noise_std=1.0,
-        )
+        run = full(30, 3.0, 1.0, step_size=0.5, noise_std=0.0, release_noise_std=1.0)
         growth = 1 - 0.5 * (-2.0 + 1.0)
         exact = 0.5 * sum(growth**k for k in range(30))
         assert exact <= last_iterate(run) <= exact * (1 + 1e-9)
@@ -194,14 +158,7 @@ class TestExactInstances:
     @pytest.mark.parametrize("batches, epochs", [(60, 50), (1000, 20)])
     def test_rare_participations_in_a_strongly_expanding_run(self, eta, batches, epochs):
         # What happens after a participation cannot hide it better than noise that does not expand.
-        run = li.TrainingRun(
-            loss=li.Loss(smoothness=1.0, convex=False),
-            sensitivity=1.0,
-            batches=li.Cyclic(batches, 1),
-            steps=batches * epochs,
-            step_size=eta,
-            noise_std=1.0,
-        )
+        run = full(batches * epochs, 1.0, batches=li.Cyclic(batches, 1), step_size=eta)
         # In the last step nothing has been hidden yet.
         assert last_iterate(run) >= 1.0
         c = 1 + eta
@@ -210,14 +167,7 @@ class TestExactInstances:
         assert last_iterate(run) == pytest.approx(expected, rel=1e-9)
 
     def test_a_regulariser_that_nearly_annihilates(self):
-        run = li.TrainingRun(
-            loss=li.Loss(smoothness=0.7, convex=False, regulariser=0.7),
-            sensitivity=1.0,
-            batches=li.FullBatch(1),
-            steps=2,
-            step_size=[1e21, 1 / 0.7],
-            noise_std=[1e-3, 1.0],
-        )
+        run = full(2, 0.7, 0.7, step_size=[1e21, 1 / 0.7], noise_std=[1e-3, 1.0])
         with mp.workdps(60):
             contraction = abs(1 - mpf(1 / 0.7) * mpf(0.7))
         exact = gdp_of_autoregression(
@@ -228,28 +178,15 @@ class TestExactInstances:
         assert last_iterate(run) >= exact
 
     def test_a_regulariser_that_overshoots(self):
-        run = li.TrainingRun(
-            loss=li.Loss(smoothness=1.0, convex=False, regulariser=1.0),
-            sensitivity=1.0,
-            batches=li.FullBatch(1),
-            steps=300_000,
-            step_size=1.5,
-            noise_std=1.0,
-        )
+        run = full(300_000, 1.0, 1.0, step_size=1.5)
         assert last_iterate(run) == pytest.approx(math.sqrt(1.5 / 0.5), rel=1e-9)
 
     @pytest.mark.parametrize("eta", [1.9, 2.0, 2.5, 3.0, 3.5])
     def test_long_clipped_convex_steps(self, eta):
-        run = li.TrainingRun(
-            loss=li.Loss(smoothness=1.0),
-            sensitivity=2.0,
-            clip_norm=1.0,
-            batches=li.FullBatch(1),
-            steps=2,
-            step_size=eta,
-            noise_std=1e-6,
+        run = described(
+            li.FullBatch(1), 2, sensitivity=2.0, clip_norm=1.0, step_size=eta, noise_std=1e-6,
             release_noise_std=1e6,
-        )
+        )  # fmt: skip
         slope = 1 / math.sqrt(1 - eta / 4) if eta <= 3 else eta - 1
         arriving = 2.0 * eta
         # One arrival grown by a step, and another; all of it hidden by the release.

@@ -8,34 +8,26 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.other_releases import Release
 from lastiterate.profile.gaussian import GaussianMixtureProfile
+from tests.bounds.runs import described, short_run
 from tests.reference.drifting_cone import largest_mu
 
 BOUND = CATALOGUE["fixed-order/short-steps"]
 LATE = CATALOGUE["fixed-order/convex"]
-FEW = li.Cyclic(examples=50_000, batch_size=512)
-
-
-def usual(adjacency="zero-out", *, batches=FEW, steps=2_910, noise=1.0, eta=0.5, **loss):
-    known = {"smoothness": 0.26, "regulariser": 0.01, "lipschitz": 1.0, "outputs": 1} | loss
-    return li.TrainingRun.from_dp_sgd(
-        batches=batches,
-        clip_norm=1.0,
-        noise_multiplier=noise,
-        steps=steps,
-        step_size=eta,
-        adjacency=adjacency,
-        loss=li.Loss(**known),
-    )
-
-
 MANY = {
-    "batches": li.Cyclic(examples=1_000_000, batch_size=10_000),
-    "steps": 3_000,
-    "noise": 4.0,
-    "smoothness": 0.251,
-    "regulariser": 1e-3,
-}
+    "batches": li.Cyclic(examples=1_000_000, batch_size=10_000), "steps": 3_000, "noise": 4.0,
+    "smoothness": 0.251, "regulariser": 1e-3,
+}  # fmt: skip
+
+
+def usual(adjacency="zero-out", **changes):
+    return short_run(li.Cyclic, adjacency, **changes)
+
+
+def certified_mu(profile):
+    """mu, but for the probability that is charged beside it."""
+    return float(profile.mus[0]) if isinstance(profile, GaussianMixtureProfile) else profile.mu
 
 
 class TestTightness:
@@ -44,12 +36,10 @@ class TestTightness:
     @pytest.mark.parametrize(
         "run, most",
         [
-            (usual(**MANY), 0.62),
-            (usual("replace", **MANY), 1.33),
-            (usual(), 2.13),
+            (usual(**MANY), 0.62), (usual("replace", **MANY), 1.33), (usual(), 2.13),
             (usual("replace"), 4.67),
         ],
-    )
+    )  # fmt: skip
     def test_of_usual_runs(self, run, most):
         report = li.account(run)
         assert report.lower.epsilon(1e-5) <= report.epsilon(1e-5) <= most
@@ -80,18 +70,16 @@ class TestIsNoGaussian:
     def test_composition_charges_the_probability_twice(self):
         profile = BOUND.profile(usual())
         both = profile.compose(profile)
-        mu = float(profile.mus[0])
+        mu = certified_mu(profile)
         exact = li.GaussianProfile(math.sqrt(2) * mu)
         assert both.gdp() == math.inf
         assert exact.epsilon(1e-5) <= both.epsilon(1e-5) <= exact.epsilon(1e-5) * 1.01
         assert both.delta(1e6) >= 2 * profile.lost * (1 - 1e-9)
 
     def test_other_releases_compose_with_it(self):
-        from lastiterate.other_releases import Release
-
         release = Release("mean", sensitivity=2.0, noise_std=4.0)
         whole = li.account(usual(), bounds=BOUND.id, other_releases=[release])
-        mu = math.hypot(float(BOUND.profile(usual()).mus[0]), 0.5)
+        mu = math.hypot(certified_mu(BOUND.profile(usual())), 0.5)
         exact = li.GaussianProfile(mu).epsilon(1e-5)
         assert exact <= whole.epsilon(1e-5) <= exact * 1.01
         assert whole.gdp() == math.inf
@@ -102,7 +90,7 @@ class TestPersons:
         one, three = (
             BOUND.profile(usual().replace(examples_per_person=k)).epsilon(1e-5) for k in (1, 3)
         )
-        mu = float(BOUND.profile(usual()).mus[0])
+        mu = certified_mu(BOUND.profile(usual()))
         least = li.GaussianProfile(3 * mu).epsilon(1e-5)
         assert one < least <= three <= 1.02 * least
         assert three <= LATE.profile(usual().replace(examples_per_person=3)).epsilon(1e-5)
@@ -125,11 +113,11 @@ class TestLimits:
         assert certified_mu(BOUND.profile(fewer)) < certified_mu(BOUND.profile(run))
 
     def test_long_steps_are_left_to_later_shifts(self):
-        run = usual(eta=4.0)
+        run = usual(step_size=4.0)
         assert any("1/smoothness" in one.needs for one in BOUND.unmet(run))
 
     def test_nothing_jumps_at_the_limit(self):
-        run = usual(eta=0.999999 / 0.26)
+        run = usual(step_size=0.999999 / 0.26)
         assert li.account(run).epsilon(1e-5) == pytest.approx(
             LATE.profile(run).epsilon(1e-5), rel=1e-4
         )
@@ -139,9 +127,7 @@ class TestLimits:
         assert BOUND.profile(run) == LATE.profile(run)
 
     def test_a_published_order_drawn_every_epoch_costs_no_less_than_a_fixed_one(self):
-        drawn = usual(batches=li.ShuffledEachEpoch(50_000, 512)).replace(
-            releases="last-iterate-and-order"
-        )
+        drawn = short_run(li.ShuffledEachEpoch).replace(releases="last-iterate-and-order")
         assert (
             BOUND.profile(usual()).epsilon(1e-5)
             <= BOUND.profile(drawn).epsilon(1e-5) * (1 + 1e-6)
@@ -189,7 +175,7 @@ class TestRefusals:
         assert "outputs" not in run.replace(loss=unknown).to_json()
 
 
-def described(rng):
+def some_run(rng):
     """A run of equal steps, and of each of several orders the steps that see the example."""
     steps, batches = int(rng.integers(2, 41)), int(rng.integers(1, 42))
     size = int(rng.choice([1, 4, 32, 512]))
@@ -197,17 +183,12 @@ def described(rng):
     least = float(rng.choice([0.0, 10.0 ** rng.uniform(-4.0, 0.0) * length]))
     rule = [li.Cyclic, li.ShuffledOnce, li.ShuffledEachEpoch][rng.integers(3)]
     noise = 1.0 / (size * 10.0 ** rng.uniform(-1.0, 0.7))
-    run = li.TrainingRun(
+    run = described(
+        rule(batches * size + int(rng.integers(size)), size), steps, noise_std=noise,
         loss=li.Loss(smoothness=length, strong_convexity=least, outputs=1),
-        sensitivity=1.0,
-        batches=rule(batches * size + int(rng.integers(size)), size),
-        steps=steps,
-        step_size=1.0,
-        noise_std=noise,
         release_noise_std=float(rng.choice([0.0, noise * rng.uniform(0.1, 3.0)])),
-        adjacency=str(rng.choice(["replace", "zero-out"])),
-        releases="last-iterate-and-order",
-    )
+        adjacency=str(rng.choice(["replace", "zero-out"])), releases="last-iterate-and-order",
+    )  # fmt: skip
     if rule is not li.ShuffledEachEpoch:
         return run, {at: np.arange(at, steps, batches) for at in range(min(batches, steps))}
     starts = np.arange(0, steps, batches)
@@ -230,18 +211,13 @@ def exact_mu(run, seen):
     return largest_mu(sensitivities, noise, low, high)
 
 
-def certified_mu(profile):
-    """mu, but for the probability that is charged beside it."""
-    return float(profile.mus[0]) if isinstance(profile, GaussianMixtureProfile) else profile.mu
-
-
 class TestExactInstances:
     """No linear instance leaks more: any position, cut epochs, examples left over, release."""
 
     def test_at_any_position_of_any_order(self):
         rng, attained, early = np.random.default_rng(0), 0.0, 0
-        for _ in range(150):
-            run, orders = described(rng)
+        for _ in range(100):
+            run, orders = some_run(rng)
             worst, by_position = BOUND.profile(run), BOUND.positions(run)
             early += isinstance(worst, GaussianMixtureProfile)
             for position, seen in orders.items():
@@ -250,4 +226,4 @@ class TestExactInstances:
                 for profile in (worst, worst if each else by_position[position]):
                     attained = max(attained, mu / certified_mu(profile))
         assert 0.999 < attained <= 1.0 + 1e-12
-        assert early > 40
+        assert early > 25

@@ -15,6 +15,7 @@ from lastiterate.bounds.published.sampled_gaussian import largest_order, quadrat
 from lastiterate.bounds.published.ye_shokri import normalisation
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.reproduce import runs as conventions
+from tests.bounds.runs import described
 from tests.reference import bok_su_altschuler as bsa
 from tests.reference import papers
 
@@ -139,13 +140,6 @@ def test_sampled_batches_of_bok_su_altschuler():
     assert bounded.epsilon(delta) == pytest.approx(least, rel=0.02)
 
 
-def test_a_shift_of_one_is_theorem_4_9():
-    symbols = {"t": 9, "k": 4, "alpha": 1.5, "c": 0.8, "n": 40, **SAMPLED}
-    one, other = bsa.theorem_4_9_plan(**symbols), bsa.theorem_c_13_plan(share=1.0, **symbols)
-    assert one["gaussian"] == pytest.approx(other["gaussian"], rel=1e-12)
-    assert one["sampled"] == other["sampled"]
-
-
 def test_the_literal_composition_is_the_exact_one():
     """Sampling with certainty is no sampling: three Gaussians and one more."""
     found = bsa.composed_epsilon(1e-3, gaussian=0.8, sampled=[((1 - 1e-12, 0.5), 3)])
@@ -259,46 +253,6 @@ def diffusion(K, lam=1.0, beta=4.0):
     )  # fmt: skip
 
 
-@held("ye-shokri/full-batch", "chourasia-ye-shokri/strongly-convex", "chourasia-ye-shokri/linear",
-      "chourasia-ye-shokri/balanced", "chourasia-ye-shokri/squared-loss",
-      "chourasia-ye-shokri/squared-lower")  # fmt: skip
-@pytest.mark.parametrize("K", [1, 30, 2_000])
-def test_full_batches_as_a_diffusion(K):
-    alpha, run, squared = 7.0, diffusion(K), diffusion(K, beta=1.0)
-    symbols = {"alpha": alpha, "K": K, **CYS}
-
-    def found(name, run):
-        return profile(name, run).renyi(alpha)
-
-    expected = papers.ys_full_batch(lam=1.0, **symbols)
-    assert found("ye-shokri/full-batch", run) == pytest.approx(expected, rel=1e-9)
-    expected = papers.cys_corollary_1(lam=1.0, **symbols)
-    assert found("chourasia-ye-shokri/strongly-convex", run) == pytest.approx(expected, rel=1e-9)
-    expected = papers.cys_theorem_1(**symbols)
-    assert found("chourasia-ye-shokri/linear", run) == pytest.approx(expected, rel=1e-9)
-    expected = papers.cys_corollary_2(**symbols)
-    assert found("chourasia-ye-shokri/squared-loss", squared) == pytest.approx(expected, rel=1e-9)
-    gammas = np.linspace(0.002, 0.998, 499)
-    c = 1.0 / (2 * 0.3**2)
-    least = min(papers.cys_66(c=c, gamma=gamma, **symbols) for gamma in gammas)
-    least = min(least, papers.cys_theorem_1(**symbols))
-    assert found("chourasia-ye-shokri/balanced", run) == pytest.approx(least, rel=2e-3)
-    any_constant = diffusion_bounds.log_sobolev(run, constant=3.3, balance=0.8).renyi(alpha)
-    assert any_constant == pytest.approx(papers.cys_66(c=3.3, gamma=0.8, **symbols), rel=1e-9)
-    lower = LOWER_BOUNDS["published/chourasia-ye-shokri/squared-lower"].profile(squared).gdp()
-    expected = papers.cys_theorem_3(**symbols)
-    assert alpha * lower**2 / 2 == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("K", [1, 7, 200, 10_000])
-@pytest.mark.parametrize("eta", [1e-3, 0.1, 0.24])
-def test_full_batches_of_ye_shokri_are_below_those_before(K, eta):
-    """What their appendix D.7 is said to show; and above the exact privacy of quadratics."""
-    symbols = {"alpha": 2.0, "S_g": 4.0, "sigma": 0.3, "n": 20, "eta": eta, "K": K}
-    found = papers.ys_full_batch(lam=1.0, **symbols)
-    assert papers.cys_exact(**symbols) <= found < papers.cys_corollary_1(lam=1.0, **symbols)
-
-
 def test_without_curvature_ye_shokri_have_the_tight_bound_of_one_epoch():
     """What their appendix D.4 is said to show: r^2/(2 j), j the steps from the participation on."""
     run = full(c=1 - 1e-9, T=6, batches=li.Cyclic(12, 2))
@@ -307,29 +261,6 @@ def test_without_curvature_ye_shokri_have_the_tight_bound_of_one_epoch():
         seen = [0.5 * 0.4 / 2 if k == j else 0.0 for k in range(6)]
         tight = papers.at_by_iteration(alpha=1.0, sensitivities=seen, noise=0.5 * 1.7)
         assert profile_.renyi(2.0) / 2.0 == pytest.approx(tight, rel=1e-6)
-
-
-def test_how_loose_the_diffusion_bounds_are():
-    """As the records say: twice the exact privacy, less with a free balance or for squares."""
-    symbols = {"alpha": 1.0, "K": 10**6, **CYS, "eta": 1e-4}
-    exact = papers.cys_exact(**symbols)
-    assert papers.cys_corollary_1(lam=1.0, **symbols) / exact == pytest.approx(2.0, rel=1e-3)
-    assert papers.cys_corollary_2(**symbols) / exact == pytest.approx(1.0, rel=1e-3)
-    assert exact / papers.cys_theorem_3(**symbols) == pytest.approx(2.0, rel=1e-3)
-    for eta in (0.3, 0.9):
-        long = {**symbols, "eta": eta, "K": 2_000}
-        ratio = papers.cys_corollary_2(**long) / papers.cys_exact(**long)
-        assert ratio == pytest.approx(4 / (2 - eta) ** 2, rel=1e-6)
-
-
-def test_the_balanced_bound_is_above_the_exact_one_for_every_length():
-    for x in np.concatenate([np.geomspace(1e-6, 1.0, 40)[:-1], 1 - np.geomspace(1e-6, 0.5, 20)]):
-        lengths = np.unique(np.geomspace(1, 1e7, 60).astype(int))
-        kept = np.exp(lengths * np.log1p(-x))
-        exact = (2 - x) / x * (1 - kept) / (1 + kept) / 2
-        gamma = np.linspace(0.3, 1 - 1e-6, 300)[:, None]
-        bounds = -np.expm1(-(1 - gamma) * x * lengths) / (2 * gamma * (1 - gamma) * x)
-        assert (exact <= bounds.min(axis=0) * (1 + 1e-9)).all()
 
 
 def test_the_best_gamma_in_66():
@@ -366,33 +297,6 @@ def test_theorem_4_for_a_renyi_target():
     assert profile("chourasia-ye-shokri/strongly-convex", run).renyi(8.0) <= 0.5 * (1 + 1e-9)
 
 
-@held("ye-shokri/naive", "ye-shokri/fixed-order", "ye-shokri/shuffled", "ye-shokri/sampled",
-      "ye-shokri/clipped-logistic")  # fmt: skip
-@pytest.mark.parametrize("alpha, K", [(2.5, 1), (12.0, 9)])
-def test_batches_of_ye_shokri(alpha, K):
-    symbols = {"alpha": alpha, "eta": 0.02, "lam": 1.0, "S_g": 4.0, "sigma": 0.3, "b": 4}
-    noise = conventions.ye_shokri(sigma=0.3, S_g=4.0, step_size=0.02)
-
-    def run(rule, **changes):
-        loss = changes.pop("loss", li.Loss(smoothness=4.0, strong_convexity=1.0))
-        return li.TrainingRun(
-            loss=loss, **noise, batches=rule(20, 4), steps=5 * K, step_size=0.02, **changes
-        )
-
-    found = profile("ye-shokri/naive", run(li.Cyclic)).renyi(alpha)
-    assert found == pytest.approx(papers.ys_naive(K=K, **symbols), rel=1e-9)
-    found = profile("ye-shokri/fixed-order", run(li.Cyclic)).renyi(alpha)
-    assert found == pytest.approx(papers.ys_fixed_order(4, n=20, K=K, **symbols), rel=1e-9)
-    shuffled = papers.ys_shuffled(n=20, K=K, **symbols)
-    found = profile("ye-shokri/shuffled", run(li.ShuffledOnce)).renyi(alpha)
-    assert found == pytest.approx(shuffled, rel=1e-9)
-    logistic = run(li.ShuffledOnce, loss=li.Loss(smoothness=4.0, regulariser=1.0), clip_norm=2.0)
-    found = profile("ye-shokri/clipped-logistic", logistic).renyi(alpha)
-    assert found == pytest.approx(shuffled, rel=1e-9)
-    found = profile("ye-shokri/sampled", run(li.SampledWithoutReplacement)).renyi(alpha)
-    assert found == pytest.approx(papers.ys_sampled(n=20, K=K, **symbols), rel=1e-8)
-
-
 def test_normalisation():
     """Two releases of N(1, z^2) against N(0, z^2)."""
     assert normalisation(noise_multiplier=8.0, order=5.0) == pytest.approx(2 * 5.0 / (2 * 8.0**2))
@@ -415,6 +319,61 @@ def test_sampled_batches_of_chien_li(kind, c):
         composed = T * papers.sampled_gaussian(alpha, 0.1, 0.3 * 4 / (2 * eta), printed=False)
         assert expected < 0.8 * composed
         assert profile("chien-li/sampled", run).renyi(alpha) == pytest.approx(expected, rel=0.02)
+
+
+@held("ye-shokri/full-batch", "chourasia-ye-shokri/strongly-convex", "chourasia-ye-shokri/linear",
+      "chourasia-ye-shokri/balanced", "chourasia-ye-shokri/squared-loss",
+      "chourasia-ye-shokri/squared-lower")  # fmt: skip
+@pytest.mark.parametrize("K", [1, 30, 2_000])
+def test_full_batches_as_a_diffusion(K):
+    alpha, run, squared = 7.0, diffusion(K), diffusion(K, beta=1.0)
+    symbols = {"alpha": alpha, "K": K, **CYS}
+    for name, one, expected in (
+        ("ye-shokri/full-batch", run, papers.ys_full_batch(lam=1.0, **symbols)),
+        ("chourasia-ye-shokri/strongly-convex", run, papers.cys_corollary_1(lam=1.0, **symbols)),
+        ("chourasia-ye-shokri/linear", run, papers.cys_theorem_1(**symbols)),
+        ("chourasia-ye-shokri/squared-loss", squared, papers.cys_corollary_2(**symbols)),
+    ):
+        assert profile(name, one).renyi(alpha) == pytest.approx(expected, rel=1e-9), name
+    gammas, c = np.linspace(0.002, 0.998, 499), 1.0 / (2 * 0.3**2)
+    least = min(papers.cys_66(c=c, gamma=gamma, **symbols) for gamma in gammas)
+    least = min(least, papers.cys_theorem_1(**symbols))
+    found = profile("chourasia-ye-shokri/balanced", run).renyi(alpha)
+    assert found == pytest.approx(least, rel=2e-3)
+    any_constant = diffusion_bounds.log_sobolev(run, constant=3.3, balance=0.8).renyi(alpha)
+    assert any_constant == pytest.approx(papers.cys_66(c=3.3, gamma=0.8, **symbols), rel=1e-9)
+    lower = LOWER_BOUNDS["published/chourasia-ye-shokri/squared-lower"].profile(squared).gdp()
+    assert alpha * lower**2 / 2 == pytest.approx(papers.cys_theorem_3(**symbols), rel=1e-6)
+    assert li.account(squared).renyi(alpha) == pytest.approx(papers.cys_exact(**symbols), rel=1e-9)
+
+
+@held("ye-shokri/naive", "ye-shokri/fixed-order", "ye-shokri/shuffled", "ye-shokri/sampled",
+      "ye-shokri/clipped-logistic")  # fmt: skip
+@pytest.mark.parametrize("alpha, K", [(2.5, 1), (12.0, 9), (1.5, 200)])
+def test_batches_of_ye_shokri(alpha, K):
+    symbols = {"alpha": alpha, "eta": 0.02, "lam": 1.0, "S_g": 4.0, "sigma": 0.3, "b": 4, "K": K}
+    noise = conventions.ye_shokri(sigma=0.3, S_g=4.0, step_size=0.02)
+
+    def run(rule, **changes):
+        loss = changes.pop("loss", li.Loss(smoothness=4.0, strong_convexity=1.0))
+        return described(rule(20, 4), 5 * K, loss=loss, step_size=0.02, **noise, **changes)
+
+    logistic = run(li.ShuffledOnce, loss=li.Loss(smoothness=4.0, regulariser=1.0), clip_norm=2.0)
+    shuffled = papers.ys_shuffled(n=20, **symbols)
+    for name, one, expected in (
+        ("naive", run(li.Cyclic), papers.ys_naive(**symbols)),
+        ("shuffled", run(li.ShuffledOnce), shuffled),
+        ("clipped-logistic", logistic, shuffled),
+        ("sampled", run(li.SampledWithoutReplacement), papers.ys_sampled(n=20, **symbols)),
+    ):
+        found = profile(f"ye-shokri/{name}", one).renyi(alpha)
+        assert found == pytest.approx(expected, rel=1e-8), name
+    bound = CATALOGUE["published/ye-shokri/fixed-order"]
+    found = [one.renyi(alpha) for one in bound.by_position(run(li.Cyclic))]
+    expected = [papers.ys_fixed_order(j, n=20, **symbols) for j in range(5)]
+    assert found == pytest.approx(expected, rel=1e-9)
+    # The last batch is charged.
+    assert max(found) == found[-1] == bound.profile(run(li.Cyclic)).renyi(alpha)
 
 
 def test_every_record_of_the_five_papers_is_held():

@@ -1,19 +1,32 @@
-"""Joint transport: never below quadrature, and feasibility is checked."""
+"""Joint transport: never below quadrature nor the truth, below separate transport."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
+import lastiterate as li
 from lastiterate.bounds.shuffling.joint_transport import (
     JointTransport,
     PositionLaws,
     TransportGrid,
 )
+from lastiterate.bounds.shuffling.positions import PositionsEachEpoch
 from lastiterate.bounds.shuffling.proof_search import ShuffledProfile
+from lastiterate.bounds.shuffling.transport import (
+    positions_of,
+    sensitivity_factors,
+    shuffled_transport,
+)
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
+from tests.bounds.runs import described
+from tests.bounds.shuffling.orders import FOUND, RULES, VISIT, VISITED, contracting, leaked
+from tests.bounds.test_every_bound import TRIED, Attack
+from tests.readme_run import readme_run
+from tests.slow import slow_if
 
 FINE = TransportGrid(receiving=40, every_nth_knot=1, cells=4000, step=0.1)
 COARSE = TransportGrid(receiving=1, every_nth_knot=2, cells=300, step=0.25)
@@ -40,7 +53,7 @@ def gaussian(mu, a):
 
 def divergence(own, residual, moved, costs, a):
     """E (e^(m G - m^2/2) + e^(n G - n^2/2) X - a)_+, by midpoints in three variables."""
-    at = np.linspace(-8.0, 8.0, 241)
+    at = np.linspace(-8.0, 8.0, 161)
     z, masses = (at[1:] + at[:-1]) / 2, np.diff(ndtr(at))
     one, other = (w * np.exp(s * z - s * s / 2) for w, s in zip(moved, costs, strict=True))
     total = 0.0
@@ -161,14 +174,117 @@ class TestFeasibility:
             replace(LAWS, **change)
 
 
-class TestProfile:
-    class Failing:
-        def delta(self, epsilon):
-            return np.nan
+class Failing:
+    def delta(self, epsilon):
+        return np.nan
 
-    def test_a_proof_whose_arithmetic_fails_certifies_nothing(self):
-        quick = GaussianProfile(1.0)
-        one = ShuffledProfile(quick, [lambda epsilon, delta: self.Failing()])
-        at = np.linspace(0.5, 4.0, 9)
-        assert np.array_equal(one.deltas(at), quick.deltas(at))
-        assert one.epsilon(1e-5) == quick.epsilon(1e-5)
+
+def test_a_proof_whose_arithmetic_fails_certifies_nothing():
+    quick = GaussianProfile(1.0)
+    one = ShuffledProfile(quick, [lambda epsilon, delta: Failing()])
+    at = np.linspace(0.5, 4.0, 9)
+    assert np.array_equal(one.deltas(at), quick.deltas(at))
+    assert one.epsilon(1e-5) == quick.epsilon(1e-5)
+
+
+HIDDEN = "random-order/shuffled/joint-transport"
+ROUGH = TransportGrid(receiving=40, every_nth_knot=2, cells=400, step=0.25)
+
+
+def certified(laws, multiplier, epsilon):
+    return max(
+        JointTransport(one, one.retained_shares(epsilon, multiplier), epsilon, ROUGH).delta(epsilon)
+        for one in laws
+    )
+
+
+def plans(run, rng, count):
+    """Some choices of positions, windows, shares and multipliers, for both orders of data sets."""
+    positions = positions_of(run)
+    for _ in range(count):
+        late = int(rng.integers(1, positions.weights().size))
+        hidden, noise = int(rng.integers(1, late + 1)), float(rng.choice([0.3, 0.7, 1.0]))
+        laws = [positions.joint_laws(late, hidden, noise, *one) for one in sensitivity_factors(run)]
+        yield laws, float(rng.choice([1.0, 2.0, 4.0, 9.0]))
+
+
+def least(epsilon):
+    """Of some plans for the run whose visit must count."""
+    positions = positions_of(VISITED)
+    return min(
+        certified([positions.joint_laws(1, 1, noise, 1.0, 1.0)], multiplier, epsilon)
+        for noise, multiplier in product((0.7, 0.85, 0.9), (2.5, 3.5, 4.0))
+    )
+
+
+class TestOfRuns:
+    @pytest.mark.parametrize("seed", slow_if(bool, range(20)))
+    def test_no_instance_leaks_more_than_some_plan_says(self, seed):
+        rng, tried = np.random.default_rng(seed), 0
+        for number in range(20):
+            attack = Attack(rng, RULES[number % 2])
+            if attack.run.batches.batches_per_epoch < 3:
+                continue
+            leaks = dict(zip(TRIED, attack.leaked(rng), strict=True))
+            for laws, multiplier in plans(attack.run, rng, 2):
+                for epsilon in TRIED[1:]:
+                    found = certified(laws, multiplier, epsilon)
+                    assert leaks[epsilon] <= found * (1.0 + 1e-9) + 1e-9
+                    tried += found < 1.0
+        assert tried > 40
+
+    @pytest.mark.parametrize("name", FOUND)
+    def test_nothing_is_charged_too_little(self, name):
+        rule, shape, ratio, adjacency, epsilon, steps, added, other = FOUND[name]
+        run = contracting(rule, shape, ratio, 0.3, adjacency)
+        truth = leaked(rule, shape, steps, added, other, epsilon)
+        for laws, multiplier in plans(run, np.random.default_rng(0), 12):
+            assert truth <= certified(laws, multiplier, epsilon)
+
+    def test_the_visit_must_count(self, monkeypatch):
+        epsilons = (1.5, 2.3, 3.0)
+        assert all(leaked(*VISIT, epsilon) <= least(epsilon) for epsilon in epsilons)
+        true = PositionsEachEpoch._receiving_mus
+        monkeypatch.setattr(
+            PositionsEachEpoch,
+            "_receiving_mus",
+            lambda self, count, receiving, reserved: true(self, count, 0.0, reserved),
+        )
+        assert any(leaked(*VISIT, epsilon) > least(epsilon) for epsilon in epsilons)
+
+    @pytest.mark.parametrize(
+        "examples, size, ratio, steps, mosts",
+        [
+            (10**6, 1_000, 1.0, 10**5, (0.64, 0.65)),
+            (60_000, 256, 0.390625, 4_687, (0.51, 0.515)),
+            (10**6, 100, 1.0, 10**5, (0.072, 0.082)),
+        ],
+    )
+    def test_realistic_runs(self, examples, size, ratio, steps, mosts):
+        loss = li.Loss(smoothness=1.0, strong_convexity=1e-4)
+        for rule, most in zip(RULES, mosts, strict=True):
+            run = described(rule(examples, size), steps, loss=loss, sensitivity=ratio * size)
+            found = li.account(run, bounds=HIDDEN).epsilon(1e-6)
+            assert found <= most
+            assert found < shuffled_transport(run).epsilon(1e-6)
+
+    def test_delta_and_epsilon_agree_and_many_are_no_better_than_few(self):
+        run = readme_run(li.ShuffledEachEpoch)
+        profile = li.account(run, bounds=HIDDEN).all[HIDDEN]
+        epsilon = profile.epsilon(1e-5)
+        assert epsilon <= 3.26
+        assert li.account(readme_run(), bounds=HIDDEN).epsilon(1e-5) <= 3.41
+        assert profile.delta(epsilon) == pytest.approx(1e-5, rel=1e-6)
+        many = epsilon * np.linspace(0.97, 1.03, 7)
+        few = [profile.delta(float(one)) for one in many]
+        assert np.all(np.diff(few) < 0.0)
+        assert np.all(profile.deltas(many) >= 0.9 * np.array(few))
+
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("ratio", [1e-300, 1e-6, 1e-3, 5.0, 20.0, 1e160])
+    @pytest.mark.parametrize("rule", RULES)
+    def test_extremes_are_finite_or_promise_nothing(self, rule, ratio):
+        for contraction in (1.0, 0.9, 0.0):
+            run = contracting(rule, (50, 1, 120), ratio, contraction)
+            together = li.account(run, bounds=HIDDEN).epsilon(1e-6)
+            assert 0.0 <= together <= shuffled_transport(run).epsilon(1e-6)

@@ -37,13 +37,10 @@ class TestChecks:
     @pytest.mark.parametrize(
         "number, shares",
         [
-            (0, ((0, 0.51), (1, 0.6))),
-            (1, ((2, 0.71),)),
-            (2, ((3, 1.0), (3, 0.01))),
-            (2, ((3, -0.1),)),
-            (2, ((3, math.nan),)),
+            (0, ((0, 0.51), (1, 0.6))), (1, ((2, 0.71),)), (2, ((3, 1.0), (3, 0.01))),
+            (2, ((3, -0.1),)), (2, ((3, math.nan),)),
         ],
-    )
+    )  # fmt: skip
     def test_noise_used_twice(self, number, shares):
         groups = list(GOOD)
         groups[number] = dataclasses.replace(groups[number], shares=shares)
@@ -76,14 +73,10 @@ class TestChecks:
     @pytest.mark.parametrize(
         "changed, steps",
         [
-            (GOOD[:2], 9),
-            (GOOD[1:], 9),
-            (GOOD, 10),
-            (GOOD, 8),
-            ((GOOD[0], GOOD[0], *GOOD[1:]), 9),
+            (GOOD[:2], 9), (GOOD[1:], 9), (GOOD, 10), (GOOD, 8), ((GOOD[0], GOOD[0], *GOOD[1:]), 9),
             ((GOOD[0], dataclasses.replace(GOOD[1], count=0, blocks=1), GOOD[2]), 9),
         ],
-    )
+    )  # fmt: skip
     def test_shifted_twice_or_never(self, changed, steps):
         halved = [
             dataclasses.replace(one, shares=tuple((n, s / 2) for n, s in one.shares))
@@ -128,7 +121,7 @@ def walked(plan_, seen, contraction):
     return sum(length**2 / variance for length, variance in shifts.values() if length)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(25))
 def test_plans_shift_everything_away_in_time(seed):
     rng = np.random.default_rng(seed)
     steps, contraction = int(rng.integers(1, 60)), float(rng.choice([1.0, 0.97, 0.8]))

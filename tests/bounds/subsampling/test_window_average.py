@@ -7,34 +7,14 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import exact
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.subsampling import window_average
-from tests.bounds.shuffling.test_last_epochs_average import RUN, Line
+from tests.bounds.lines import EPSILONS, RUN, largest_share, of_orders, some_run
 from tests.slow import slow_if
 
 SAMPLED = RECORDS["random-order/sampled/average-non-convex"]
 POISSON = RECORDS["random-order/poisson/average-non-convex"]
-EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 SETTING = RUN.replace(batches=li.SampledWithoutReplacement(12, 4))
-
-
-def some_run(rng, rule):
-    size, length = int(rng.integers(1, 3)), int(rng.integers(2, 5))
-    arriving = 10 ** rng.uniform(-0.7, 0.3)  # in noise
-    adjacency = str(rng.choice(["replace", "zero-out"]))
-    bound = arriving * size / 2
-    return li.TrainingRun(
-        loss=li.Loss(smoothness=float(rng.uniform(0.05, 0.8)), convex=False, lipschitz=bound),
-        sensitivity=bound * (2.0 if adjacency == "replace" else 1.0),
-        batches=rule(size * length, size),
-        steps=int(rng.integers(1, 25)),
-        step_size=1.0,
-        noise_std=1.0,
-        release_noise_std=float(rng.choice([0.0, 0.5])),
-        domain=li.Ball(10 ** rng.uniform(-0.5, 0.7)),
-        adjacency=adjacency,
-    )
 
 
 class TestSoundness:
@@ -42,20 +22,18 @@ class TestSoundness:
     @pytest.mark.parametrize("bound", [SAMPLED, POISSON], ids=lambda bound: bound.id)
     def test_exact_instances(self, bound, seed):
         rng = np.random.default_rng(seed)
-        ratios = []
-        for number in range(12):
-            run = some_run(rng, bound.covers[0])
-            line = Line(run, rng, ("steep", "wild")[number % 2])
-            if bound is POISSON:  # batches of any size: only the example has a gradient
-                line.others = np.zeros(4)
-            pair = line.pair(float(rng.uniform(-1, 1)) * line.knots[-1])
-            pair = exact.Pair(pair.start, pair.steps, pair.participation, run.release_noise_std)
-            curve, profile = exact.curve(pair), bound.profile(run)
-            for epsilon in EPSILONS:
-                shown, certified = curve.delta(epsilon).lower, profile.delta(epsilon)
-                assert shown <= certified, (run, epsilon)
-                ratios.append(shown / certified if certified > 1e-6 else 0.0)
-        assert max(ratios) > 0.15  # else the instances would say nothing
+        runs = [
+            some_run(
+                rng, bound.covers[0], sizes=(1, 3), epochs=6,
+                release_noise_std=float(rng.choice([0.0, 0.5])),
+            )
+            for _ in range(12)
+        ]  # fmt: skip
+
+        def alone(line):  # in batches of any size only the example has a gradient
+            line.others = line.others * (bound is SAMPLED)
+
+        assert largest_share(bound, runs, rng, alone) > 0.15  # else they would say nothing
 
 
 class TestTightness:
@@ -65,15 +43,14 @@ class TestTightness:
         run = SETTING.replace(
             loss=li.Loss(smoothness=3.0, convex=False), steps=steps, noise_std=1.0,
             domain=li.Ball(1e6), release_noise_std=0.02)  # fmt: skip
-        share, exactly = run.batches.share, np.zeros(len(EPSILONS))
-        for seen in product([False, True], repeat=steps):
-            if not any(seen):
-                continue
-            chance = share ** sum(seen) * (1 - share) ** (steps - sum(seen))
-            positions = [k + 1 for k in range(steps) if seen[k]]
-            fixed = run.replace(batches=li.FixedOrder(12, 4, positions))
-            profile = li.account(fixed, bounds="fixed-order/non-convex")
-            exactly += [chance * profile.delta(epsilon) for epsilon in EPSILONS]
+        share, each = run.batches.share, list(product([False, True], repeat=steps))
+        exactly = of_orders(
+            run,
+            [
+                (share ** sum(seen) * (1 - share) ** (steps - sum(seen)), np.flatnonzero(seen) + 1)
+                for seen in each
+            ],
+        )
         found = np.array([SAMPLED.profile(run).delta(epsilon) for epsilon in EPSILONS])
         assert np.all(found >= exactly * (1 - 1e-9))
         assert np.all(found <= 1.02 * exactly + 1e-9)
