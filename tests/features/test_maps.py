@@ -10,7 +10,6 @@ import lastiterate.features as package
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.maps import cells_and_signs
 from lastiterate.features.transformers import PublicBins, QuadraticSketch, RandomFourierFeatures
-from tests.estimator_docstrings import lacks
 
 from .test_scattering import exact_norms
 
@@ -158,11 +157,6 @@ def test_parameters_out_of_range_are_refused(kind, named, values):
 def test_bins_of_a_range_too_narrow_are_refused():
     with pytest.raises(InvalidParameter, match="bins"):
         PublicBins(low=0.0, high=5e-324).fit(np.zeros((3, 2)))
-
-
-@pytest.mark.parametrize("name", package.__all__)
-def test_has_all_sections(name):
-    assert not lacks(getattr(package, name))
 
 
 @pytest.mark.slow
