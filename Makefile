@@ -6,14 +6,14 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
-BENCH  := .venv-bench
 EXTRAS := .venv-extras
+OTHER  := .venv-other
 DATA   ?= data
 SEED   := $(or $(SEED),$(shell date +%s))
 FRESH  := HYPOTHESIS_PROFILE=fresh
 CHROMIUM ?= $(or $(shell command -v chromium || command -v google-chrome),/usr/bin/chromium)
 
-.PHONY: run test test-all test-newest test-oldest test-browser test-browser-if-possible bench-explore lint docs bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all test-newest test-oldest test-browser test-browser-if-possible bench-explore lint docs bench bench-setup bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -36,10 +36,14 @@ test-all: lint $(EXTRAS)/.ready  ## every test, and the branches that they cover
 
 # The suite with the newest, and the oldest, versions that are promised to work, Python included.
 test-newest test-oldest: test-%:
-	@test -x .venv-$*/bin/python || $(PYTHON_$*) -m venv .venv-$*
-	@.venv-$*/bin/python --version
-	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" $(PINS_$*)
-	@.venv-$*/bin/python -m pytest -q -m "not slow"
+	@$(call other,$*,$(PYTHON_$*),-e ".[dev]" $(PINS_$*))
+	@$(OTHER)/bin/python --version
+	@$(OTHER)/bin/python -m pytest -q -m "not slow"
+# A third environment, for what needs other versions: made anew where it was made for something else.
+# $(1) is what for, $(2) the Python, $(3) the packages.
+other = test "$$(cat $(OTHER)/.made-for 2>/dev/null)" = "$(1)" -a ! pyproject.toml -nt $(OTHER)/.made-for || { \
+  echo "== setting up $(OTHER) for $(1)"; rm -rf $(OTHER) && $(2) -m venv $(OTHER) && \
+  $(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check $(3) && echo $(1) >$(OTHER)/.made-for; }
 PYTHON_oldest = $(PYTHON)
 PYTHON_newest = $(shell for version in 3.14 3.13 3.12; do \
   for python in python$$version $$HOME/.pyenv/versions/$$version.*/bin/python$$version; do \
@@ -82,16 +86,20 @@ bench-explore: $(TOOLS)  ## the page of `lastiterate explore`: slider to picture
 scoreboard: $(TOOLS)  ## how far every bound is from the truth
 	@$(BIN)/python benchmarks/scoreboard.py
 
-bench-others: $(BENCH)/.ready  ## what other accountants charge for the same run
-	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/utility.md
+# Others' packages need older versions, and this version of torch, which has a build for processors alone.
+bench-setup:
+	@$(call other,benchmarks,$(PYTHON),torch==2.13.0 -e ".[benchmarks]")
 
-bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets
-	@$(BENCH)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json
+bench-others: bench-setup  ## what other accountants charge for the same run
+	@$(OTHER)/bin/python benchmarks/against_others.py --write docs/utility.md
 
-bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus; DATA=folder for MNIST
-	@OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
-	@OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/arithmetic_cost.py
-	@$(BENCH)/bin/python benchmarks/memory.py
+bench-utility: bench-setup  ## accuracy against others, with DATA=folder of the data sets
+	@$(OTHER)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json
+
+bench-train: bench-setup  ## speed of training, against bare matrix products and Opacus; DATA=folder for MNIST
+	@OMP_NUM_THREADS=1 $(OTHER)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
+	@OMP_NUM_THREADS=1 $(OTHER)/bin/python benchmarks/arithmetic_cost.py
+	@$(OTHER)/bin/python benchmarks/memory.py
 
 # Apart from .venv, which must do without torch; what is tested with them, conftest.py says.
 # This version of torch has a build for processors alone.
@@ -100,13 +108,6 @@ $(EXTRAS)/.ready: pyproject.toml
 	@test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
 	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[extras-test]"
-	@touch $@
-
-# Apart from .venv, because others' packages need older versions.
-$(BENCH)/.ready: pyproject.toml
-	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
-	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[benchmarks]"
 	@touch $@
 
 # What the library itself needs, with scikit-learn and matplotlib for the demo.
@@ -125,4 +126,4 @@ $(TOOLS): pyproject.toml | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(EXTRAS) .venv-newest .venv-oldest node_modules lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(EXTRAS) $(OTHER) node_modules lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
