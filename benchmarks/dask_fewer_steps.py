@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from datasets import load
 
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 
 MOST = (None, 5_000, 3_000, 2_000, 1_000)
 PASSES, SEEDS = 20, 2

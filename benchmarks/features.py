@@ -26,8 +26,8 @@ import datasets
 import numpy as np
 import text_data
 
-from lastiterate.features.transformers import Scattering2D
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.features import Scattering2D
+from lastiterate.linear_model import PrivateLogisticRegression
 
 KEPT = Path(__file__).with_suffix(".json")
 DELTA = 1e-5

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 
 WIDTH = 784
 

@@ -24,7 +24,7 @@ def measure(batches, classes):
     """Print what training took beyond the rows, and the size of the rows and of a batch."""
     import numpy as np
 
-    from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    from lastiterate.linear_model import PrivateLogisticRegression
 
     rng = np.random.default_rng(0)
 

@@ -18,9 +18,7 @@ import numpy as np
 from sklearn.model_selection import ParameterGrid
 
 import lastiterate as li
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_score import PrivateScore
-from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore, PrivateSelection
 from lastiterate.run.serialise import from_dict
 from lastiterate.train.defaults import gaussian_parameter
 

@@ -19,7 +19,7 @@ import datasets
 import numpy as np
 
 from lastiterate.errors import LastIterateError
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 
 KEY, DELTA = bytes(32), 1e-5
 ROWS, EPSILONS = (1, 10, 100), (0.1, 0.5, 1.0)

@@ -30,7 +30,7 @@ from scipy.linalg import solve
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, ndtr
 
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 
 DELTA, KEY = 1e-5, bytes(32)
 ASKED = [(many, epsilon) for many in (1, 10, 100) for epsilon in (0.1, 1.0)]

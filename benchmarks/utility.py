@@ -65,7 +65,7 @@ def with_common_batches(scores):
 
 
 def ours(data, epsilon, passes, seed, *, adjacency):
-    from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    from lastiterate.linear_model import PrivateLogisticRegression
 
     rows, labels, test_rows, test_labels = data
     model = PrivateLogisticRegression(

@@ -18,7 +18,7 @@ import lastiterate as li
 from lastiterate import plot
 from lastiterate.bounds.bound import BLUE, GREEN, GREY, VERMILLION, LineStyle
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
-from lastiterate.profile.gaussian import GaussianMixtureProfile
+from lastiterate.profile import GaussianMixtureProfile
 
 DELTA = 1e-5
 DRAWS = 4_000

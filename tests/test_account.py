@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.other_releases import Release
-from lastiterate.profile.best import BestProfile
+from lastiterate.profile import BestProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.profile.selection import AverageProfile
 from tests.readme_run import accounted, readme_run

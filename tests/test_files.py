@@ -13,9 +13,9 @@ from lastiterate._files import sealed, with_an_end
 from lastiterate.audit import empirical as trials
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter
-from lastiterate.features.transformers import QuadraticSketch
+from lastiterate.features import QuadraticSketch
 from lastiterate.ledger.journal import Witness
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.report import html
 from lastiterate.saved_model.file_writing import OURS
 from lastiterate.saved_model.model_file import read_model

@@ -8,9 +8,8 @@ from sklearn.pipeline import make_pipeline
 import lastiterate as li
 import lastiterate.huggingface as hub
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.features.transformers import QuadraticSketch
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.regressors import PrivateRidge
+from lastiterate.features import QuadraticSketch
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 
 FAST = {"epochs": 2, "batch_size": 200, "batches": "cyclic"}
 X = np.random.default_rng(0).normal(size=(1_000, 4)) / 3

@@ -8,7 +8,7 @@ import pytest
 from mpmath import mp, mpf
 
 import lastiterate as li
-from lastiterate.profile.renyi import PureProfile
+from lastiterate.profile import PureProfile
 from lastiterate.train.noise import DuplicatedRandomness, SecureBits
 from tests.reference.grid import exact_pair
 from tests.reference.instances import Instance, Step, linear_map

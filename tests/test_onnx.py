@@ -13,16 +13,15 @@ from sklearn.pipeline import make_pipeline
 import lastiterate as li
 import lastiterate.onnx
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.features.transformers import (
-    PublicBins,
-    QuadraticSketch,
-    RandomFourierFeatures,
-    Scattering2D,
+from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures, Scattering2D
+from lastiterate.linear_model import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    PrivateSchema,
 )
-from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.preprocessing import PrivateScaler
-from lastiterate.linear_model.private_schema import PrivateSchema
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 
 FAST = {"epochs": 2, "batch_size": 200, "batches": "cyclic"}
 RNG = np.random.default_rng(0)

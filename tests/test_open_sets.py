@@ -333,7 +333,7 @@ class TestHasWords:
 
     def test_in_certificates(self, kind):
         from lastiterate.certificate.verify import verify
-        from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+        from lastiterate.linear_model import PrivateLogisticRegression
         from lastiterate.train.settings import TRAINED
 
         x = np.random.default_rng(0).normal(size=(40, 2))

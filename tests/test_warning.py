@@ -9,9 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import lastiterate as li
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.linear_model.regressors import PrivateRidge
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateSelection
 
 X = np.random.default_rng(0).normal(size=(300, 2))
 SIDES = np.where(X[:, 0] > 0, "yes", "no")

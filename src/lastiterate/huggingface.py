@@ -76,7 +76,7 @@ def save(
     >>> import tempfile
     >>> import numpy as np
     >>> import lastiterate.huggingface as hub
-    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    >>> from lastiterate.linear_model import PrivateLogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> with tempfile.TemporaryDirectory() as folder:

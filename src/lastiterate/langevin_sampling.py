@@ -44,7 +44,7 @@ class LangevinChain:
 
     Examples
     --------
-    >>> from lastiterate.langevin_sampling import langevin
+    >>> from lastiterate import langevin
     >>> chain = langevin(smoothness=1.0, strong_convexity=1.0, sensitivity=0.5, step_size=0.1,
     ...                  steps=200)
     >>> chain.privacy.epsilon(1e-5) < chain.exponential_mechanism.epsilon(1e-5)
@@ -105,7 +105,7 @@ class LangevinChain:
 
         Examples
         --------
-        >>> from lastiterate.langevin_sampling import langevin
+        >>> from lastiterate import langevin
         >>> chain = langevin(smoothness=1.0, sensitivity=0.5, step_size=0.1, steps=20)
         >>> chain.sample(lambda x: x, start=[0.0, 0.0], random_state=0).shape
         (2,)

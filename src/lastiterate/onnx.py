@@ -72,7 +72,7 @@ def export(model: Any, path: str | Path, *, dtype: str = "float64") -> None:
     >>> import tempfile
     >>> import numpy as np
     >>> import lastiterate.onnx
-    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    >>> from lastiterate.linear_model import PrivateLogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> with tempfile.TemporaryDirectory() as folder:

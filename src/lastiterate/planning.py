@@ -50,7 +50,7 @@ class Plan:
 
     Examples
     --------
-    >>> from lastiterate.planning import plan
+    >>> from lastiterate import plan
     >>> found = plan(examples=1_000, dimension=2, lipschitz=1.0, smoothness=1.0,
     ...              strong_convexity=0.5, epsilon=1.0, delta=1e-5)
     >>> found.run.steps > 0, found.excess_risk < found.published.excess_risk

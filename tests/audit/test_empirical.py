@@ -16,9 +16,8 @@ from lastiterate.audit import empirical
 from lastiterate.audit.empirical import Claim, Evidence, power, upper_limits
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.regressors import PrivateRidge
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+from lastiterate.profile import GaussianProfile
 from tests.slow import slow
 
 EPOCHS, LENGTH, RUNS = 10, 3, 20_000

@@ -12,7 +12,7 @@ from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.lower_bounds import line as quadrature
 from lastiterate.lower_bounds import participation
 from lastiterate.lower_bounds.line import PiecewiseLinear, bent, linear
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 from lastiterate.run.batch_rules.base import RULES, Resampling
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance

@@ -11,7 +11,7 @@ from lastiterate.audit import empirical, exact
 from lastiterate.audit.certified_trainers import OwnTrainer, OwnUnlearner, trainer_of_certificate
 from lastiterate.audit.exact import quadratics
 from lastiterate.cli import main
-from lastiterate.linear_model.regressors import PrivateHuberRegressor
+from lastiterate.linear_model import PrivateHuberRegressor
 from lastiterate.train.objectives import Huber
 
 HUBER = Huber(clip=1.0)

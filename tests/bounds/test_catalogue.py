@@ -18,7 +18,7 @@ from lastiterate.bounds.bound import Approximation, Bound, Certainty, LowerBound
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, RECORDS
 from lastiterate.errors import NoBoundApplies
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import RULES, Resampling
 from tests.bounds.runs import described
 from tests.slow import slow, slow_if

@@ -10,7 +10,8 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 import lastiterate as li
 from lastiterate.bounds import composition as module
-from lastiterate.profile.gaussian import GaussianProfile, SubsampledGaussian
+from lastiterate.profile import GaussianProfile
+from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.pld import to_pld
 from tests.bounds.runs import described, dp_sgd
 from tests.readme_run import readme_run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
 from tests.slow import slow_if

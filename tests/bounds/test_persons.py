@@ -12,12 +12,8 @@ from lastiterate.audit import exact
 from lastiterate.bounds.bound import with_single_examples
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.other_releases import Release
-from lastiterate.profile.gaussian import (
-    GaussianMixtureProfile,
-    GaussianProfile,
-    SubsampledGaussian,
-    several_draws,
-)
+from lastiterate.profile import GaussianMixtureProfile, GaussianProfile
+from lastiterate.profile.gaussian import SubsampledGaussian, several_draws
 from lastiterate.profile.group import for_group
 from lastiterate.run.batch_rules.base import BatchRule
 from tests.bounds.runs import described

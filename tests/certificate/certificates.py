@@ -6,8 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from lastiterate.certificate.fields import digest
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
 
 X = np.random.default_rng(0).normal(size=(400, 3)) / 3.0
 Y = X[:, 0] > 0.0

@@ -9,7 +9,7 @@ from lastiterate.certificate import fields
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from tests.slow import slow
 
 from .certificates import QUICK, X, changed, copied, sealed

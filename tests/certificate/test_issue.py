@@ -10,7 +10,7 @@ from lastiterate.audit.certified_trainers import certified_trainer
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.profile.rounded import Rounding
 from lastiterate.run.optimizer import ExponentialAverage
 from lastiterate.train.arithmetic import arithmetic, problem_of

@@ -11,7 +11,7 @@ from lastiterate.certificate.signature import Signer
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa  # noqa: E402

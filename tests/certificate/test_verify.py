@@ -17,8 +17,7 @@ from lastiterate.errors import (
     OtherVersion,
     OtherVersionCertificate,
 )
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
 
 from .certificates import changed, copied, sealed
 

@@ -8,7 +8,7 @@ import pytest
 
 from lastiterate.cli import audit
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 
 
 def test_goes_on(answer, folder):

@@ -8,7 +8,7 @@ import pytest
 import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.ledger import charges
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 from tests.certificate.test_signature import write_pair
 
 CSV = "age,income\n" + "".join(f"{age},{'yes' if age > 50 else 'no'}\n" for age in range(20, 90))

@@ -19,8 +19,7 @@ from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
 from lastiterate.errors import OtherVersion, PrivacyWarning
 from lastiterate.ledger.journal import hash_of
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
 from lastiterate.other_releases import MEAN
 from lastiterate.saved_model.file_writing import read_tensors
 from lastiterate.saved_model.model_file import digest as model_digest

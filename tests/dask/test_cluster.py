@@ -20,15 +20,8 @@ from distributed.security import Security
 from scipy import sparse
 
 import lastiterate as li
-from lastiterate.dask import cluster
-from lastiterate.dask.cluster import (
-    ClusterFailure,
-    ShardActors,
-    checked_client,
-    is_secure,
-    shard_blocks,
-)
-from lastiterate.dask.estimators import PrivateLogisticRegression
+from lastiterate.dask import ClusterFailure, PrivateLogisticRegression, cluster
+from lastiterate.dask.cluster import ShardActors, checked_client, is_secure, shard_blocks
 from lastiterate.dask.shards import Shard, blocks_of
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.arithmetic import problem_of, step_errors

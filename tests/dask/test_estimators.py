@@ -20,13 +20,12 @@ from lastiterate import dask as there
 from lastiterate import linear_model as here
 from lastiterate._progress import throughout, track
 from lastiterate.cli import main
-from lastiterate.dask import estimators
-from lastiterate.dask.cluster import ClusterFailure
+from lastiterate.dask import ClusterFailure, estimators
 from lastiterate.dask.estimators import StepCost, affordable_batches
 from lastiterate.dask.shards import blocks_of
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.features.transformers import RandomFourierFeatures, Scattering2D
-from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.features import RandomFourierFeatures, Scattering2D
+from lastiterate.linear_model import PrivateSchema
 from lastiterate.train.defaults import default_run, steps_asked_for
 from lastiterate.train.objectives import Logistic
 

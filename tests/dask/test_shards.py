@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from lastiterate.dask.cluster import ClusterFailure
-from lastiterate.dask.estimators import PrivateLogisticRegression, PrivateRidge
+from lastiterate.dask import ClusterFailure, PrivateLogisticRegression, PrivateRidge
 from lastiterate.dask.shards import Shard, ShardPlan
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.centring import sum_in_units

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.reproduce import chien_li
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from lastiterate.train.defaults import default_run

@@ -24,7 +24,7 @@ def client():
 @pytest.fixture(scope="session")
 def certificate():
     """Of a small model, quickly trained."""
-    from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    from lastiterate.linear_model import PrivateLogisticRegression
 
     X = np.random.default_rng(0).normal(size=(200, 3))
     model = PrivateLogisticRegression(batches="cyclic", batch_size=50, epochs=2)

@@ -11,11 +11,11 @@ import lastiterate as li
 import lastiterate.features as package
 from lastiterate.certificate.issue import with_digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.features import Scattering2D
 from lastiterate.features.known_maps import MAPS, map_from_text, map_in_words, map_of
 from lastiterate.features.maps import FeatureMap
 from lastiterate.features.scattering_map import ScatteringMap
-from lastiterate.features.transformers import Scattering2D
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.saved_model.model_file import digest
 
 EXAMPLES = {getattr(package, name)().feature_map(4) for name in package.__all__}

@@ -8,8 +8,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import lastiterate.features as package
 from lastiterate.errors import InvalidParameter
+from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures
 from lastiterate.features.maps import cells_and_signs
-from lastiterate.features.transformers import PublicBins, QuadraticSketch, RandomFourierFeatures
 
 from .test_scattering import exact_norms
 
@@ -120,7 +120,7 @@ class TestQuadratic:
 
 class TestBins:
     def test_are_those_of_a_schema(self):
-        from lastiterate.linear_model.private_schema import PrivateSchema
+        from lastiterate.linear_model import PrivateSchema
 
         ages = np.array([-5.0, 0.0, 29.9, 30.0, 60.0, 89.0, 90.0, 200.0])
         schema = PrivateSchema({"age": {"range": [0, 90], "bins": 3}})

@@ -8,8 +8,8 @@ from sklearn.base import clone
 
 from lastiterate._progress import listen
 from lastiterate.errors import InvalidParameter
+from lastiterate.features import Scattering2D
 from lastiterate.features.scattering_map import ScatteringMap, scatter
-from lastiterate.features.transformers import Scattering2D
 from tests.reference import scattering as literal
 
 RANDOM = np.random.default_rng(0)

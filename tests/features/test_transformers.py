@@ -12,14 +12,8 @@ import lastiterate as li
 from lastiterate.certificate.issue import with_digest
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter, PrivacyWarning
-from lastiterate.features.transformers import (
-    PublicBins,
-    QuadraticSketch,
-    RandomFourierFeatures,
-    Scattering2D,
-)
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.preprocessing import PrivateScaler
+from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures, Scattering2D
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateScaler
 
 KEY = b"a secret of 16 bytes or more"
 PIXELS, LABELS = load_digits(return_X_y=True)

@@ -15,9 +15,9 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import charges
 from lastiterate.ledger.charges import Unit
 from lastiterate.ledger.costs import composed
-from lastiterate.linear_model.private_score import PrivateScore
+from lastiterate.linear_model import PrivateScore
 from lastiterate.other_releases import Release
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import to_dict
 

@@ -14,10 +14,10 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import charges
 from lastiterate.ledger.charges import Unit, release_charge
 from lastiterate.ledger.costs import RunningCosts, composed, cost_of, understated
+from lastiterate.profile import GaussianProfile, PureProfile
 from lastiterate.profile.curve import Curve, tabulated
-from lastiterate.profile.gaussian import GaussianProfile, SubsampledGaussian
+from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.group import for_pair
-from lastiterate.profile.renyi import PureProfile
 
 from .releases import GAUSSIAN, LAPLACE, of_event, of_pair
 

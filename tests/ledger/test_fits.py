@@ -11,11 +11,9 @@ from sklearn.model_selection import GridSearchCV
 
 import lastiterate as li
 from lastiterate.errors import BudgetExceeded, InvalidParameter, PrivacyWarning
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScore
 from lastiterate.linear_model import estimator as estimators
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_score import PrivateScore
-from lastiterate.linear_model.regressors import PrivateRidge
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 from lastiterate.profile.rounded import gdp_but_for_failure
 from tests.slow import slow
 

@@ -10,13 +10,17 @@ from sklearn.pipeline import make_pipeline
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.features.transformers import RandomFourierFeatures
-from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.coefficient_table import summary
-from lastiterate.linear_model.intervals import InfiniteIntervalsWarning
-from lastiterate.linear_model.preprocessing import PrivateScaler
-from lastiterate.linear_model.private_schema import PrivateSchema
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
+from lastiterate.features import RandomFourierFeatures
+from lastiterate.linear_model import (
+    InfiniteIntervalsWarning,
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    PrivateSchema,
+    summary,
+)
 from lastiterate.tables import column_rules
 from lastiterate.tables.column_rules import DaysBetween, DroppedColumn
 

@@ -25,11 +25,15 @@ import lastiterate as li
 from lastiterate.accounting import account
 from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
-from lastiterate.linear_model import estimator
-from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.preprocessing import PrivateScaler
-from lastiterate.linear_model.private_score import PrivateScore
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
+from lastiterate.linear_model import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    PrivateScore,
+    estimator,
+)
 from lastiterate.other_releases import INTERVALS, MEAN, OUTLIERS, RATES
 from lastiterate.train.data import FAST, PROVED, bounded
 from lastiterate.train.noisy_descent import gradient_sum

@@ -13,11 +13,14 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
-from lastiterate.linear_model.preprocessing import PrivateScaler
+from lastiterate.linear_model import (
+    PrivateHuberRegressor,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    TooFewExamplesWarning,
+)
 from lastiterate.linear_model.published_statistics import warn_of_outliers
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.other_releases import MEAN, OUTLIERS, Release
 from lastiterate.train.centring import centre_of, lost_distance
 from tests.train.problems import MODELS, REGRESSORS, made

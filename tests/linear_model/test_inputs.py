@@ -10,11 +10,14 @@ from scipy import sparse
 
 from lastiterate.certificate.verify import verify
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.features.transformers import PublicBins, QuadraticSketch, RandomFourierFeatures
-from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures
+from lastiterate.linear_model import (
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+)
 from lastiterate.linear_model.inputs import positions_of, rows_alone, rows_and_targets
-from lastiterate.linear_model.preprocessing import PrivateScaler
-from lastiterate.linear_model.regressors import PrivateRidge
 
 RNG = np.random.default_rng(0)
 WHOLE = RNG.integers(0, 3, size=(200, 3))  # exact in every type of number

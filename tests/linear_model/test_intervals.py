@@ -13,8 +13,8 @@ from scipy import sparse
 from scipy.special import ndtri
 
 from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge
 from lastiterate.linear_model import intervals as coefficient_moments
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.intervals import (
     Matrices,
     Moments,
@@ -24,7 +24,6 @@ from lastiterate.linear_model.intervals import (
     published_estimate,
     second_point,
 )
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.other_releases import INTERVALS, KINDS, Release, from_record
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import randomness, released_size

@@ -31,11 +31,13 @@ from lastiterate.certificate import fields as statements
 from lastiterate.certificate.issue import with_digest
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.preprocessing import PrivateScaler
-from lastiterate.linear_model.private_score import PrivateScore
-from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.linear_model.regressors import PrivateRidge
+from lastiterate.linear_model import (
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    PrivateScore,
+    PrivateSelection,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 2))

@@ -10,8 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
 
 SCHEMA = {
     "age": {"range": [18, 90]},

@@ -8,10 +8,13 @@ from sklearn.pipeline import make_pipeline
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.preprocessing import PrivateScaler
-from lastiterate.linear_model.private_score import PrivateScore, score_total
-from lastiterate.linear_model.regressors import PrivateRidge
+from lastiterate.linear_model import (
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    PrivateScore,
+)
+from lastiterate.linear_model.private_score import score_total
 from lastiterate.other_releases import ACCURACY, ERRORS, KINDS
 from lastiterate.profile.rounded import Rounding, gdp_but_for_failure
 from lastiterate.train.arithmetic import release_rounding

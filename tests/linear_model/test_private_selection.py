@@ -10,11 +10,13 @@ from scipy.optimize import brentq
 import lastiterate as li
 from lastiterate.certificate import fields as statements
 from lastiterate.errors import BudgetExceeded, InvalidCertificate, InvalidParameter
+from lastiterate.linear_model import (
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScore,
+    PrivateSelection,
+)
 from lastiterate.linear_model import private_selection as candidates
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_score import PrivateScore
-from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import from_dict

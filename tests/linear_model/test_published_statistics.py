@@ -14,12 +14,14 @@ import lastiterate as li
 from lastiterate.accounting import account
 from lastiterate.certificate.fields import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
-from lastiterate.linear_model import published_statistics as rate_matching
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
-from lastiterate.linear_model.private_schema import PrivateSchema
-from lastiterate.linear_model.published_statistics import (
+from lastiterate.linear_model import (
     OutlierWarning,
+    PrivateLogisticRegression,
+    PrivateSchema,
+    TooFewExamplesWarning,
+)
+from lastiterate.linear_model import published_statistics as rate_matching
+from lastiterate.linear_model.published_statistics import (
     noisy_outlier_counts,
     noisy_undeclared_counts,
     warn_of_undeclared,

@@ -12,9 +12,13 @@ import lastiterate as li
 from lastiterate.certificate.issue import with_digest
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import BudgetExceeded, InvalidCertificate, PrivacyWarning
+from lastiterate.linear_model import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+)
 from lastiterate.linear_model import unlearn as unlearn_rows
-from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.linear_model.unlearn import model_history
 from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.train.noise import randomness

@@ -16,8 +16,8 @@ from lastiterate._progress import listen
 from lastiterate.bounds.fixed_order.convex import worst_schedule, written_out
 from lastiterate.bounds.shuffling.proof_search import ShuffledProfile
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
+from lastiterate.plot import lines
 from lastiterate.plot.curves import tradeoff_curve
-from lastiterate.plot.style import lines
 from tests.slow import slow_if
 
 RUN = li.TrainingRun(

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from lastiterate.profile import GaussianMixtureProfile, GaussianProfile, PureProfile
 from lastiterate.profile.compose import compose_with_gaussian
-from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
-from lastiterate.profile.renyi import PureProfile
 
 DELTAS = [1e-2, 1e-5, 1e-9]
 

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from lastiterate.profile import GaussianMixtureProfile, PureProfile
 from lastiterate.profile.compose import (
     MixtureCompositionProfile,
     compose_with_gaussian,
     compose_with_mixture,
 )
 from lastiterate.profile.curve import ChordCurve
-from lastiterate.profile.gaussian import GaussianMixtureProfile
-from lastiterate.profile.renyi import PureProfile
 
 EPSILONS = [0.0, 0.2, 0.7, 1.5, 3.0, 5.0]
 

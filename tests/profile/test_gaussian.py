@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile import GaussianProfile, PrivacyProfile
 from tests.reference.gaussian import (
     delta_of_gaussian,
     epsilon_of_gaussian,

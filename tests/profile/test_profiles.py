@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
-from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile
+from lastiterate.profile import (
+    BestProfile,
+    GaussianMixtureProfile,
+    GaussianProfile,
+    RenyiProfile,
+    ZCDPProfile,
+)
 from tests.reference.gaussian import delta_of_gaussian
 
 mus = st.floats(-2, 1.3).map(lambda x: 10.0**x)

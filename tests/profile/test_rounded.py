@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.best import BestProfile
+from lastiterate.profile import BestProfile, GaussianProfile, PureProfile
 from lastiterate.profile.compose import compose, compose_with_gaussian
-from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group, for_pair
-from lastiterate.profile.renyi import PureProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 
 EPSILONS = np.array([0.0, 1e-7, 1e-3, 0.1, 1.0, 4.0, 20.0])

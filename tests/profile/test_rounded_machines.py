@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from lastiterate.profile import GaussianProfile, PrivacyProfile
 from lastiterate.profile.compose import compose_with_gaussian
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference.grid import exact_pair

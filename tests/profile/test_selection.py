@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.profile.renyi import PureProfile
+from lastiterate.profile import GaussianProfile, PrivacyProfile, PureProfile
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
 
 SHAPES = (-0.9, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0)

@@ -17,9 +17,7 @@ from lastiterate.certificate.fields import CLUSTER
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import PrivacyWarning
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_score import PrivateScore
-from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore, PrivateSelection
 from lastiterate.train.data import bounded
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import SECURE

@@ -19,7 +19,7 @@ from lastiterate.cli import main
 from lastiterate.dp_accounting import LastIterateAccountant
 from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import review
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 
 from .kinds import KINDS, Kind
 

@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.bounds.bound import Estimate
 from lastiterate.bounds.published.steinke_et_al import PAPER
 from lastiterate.cli import main
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.opacus.canaries import NO_GUARANTEE, three_numbers
 
 LINEAR = f"{PAPER}/linear-estimate"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from tests.readme_run import readme_run
 
 RUN = readme_run().replace(batches=li.Cyclic(60_000, 1_500))

@@ -17,11 +17,15 @@ from lastiterate.certificate.fields import encoding_digest
 from lastiterate.certificate.issue import with_digest
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate, InvalidParameter, PrivacyWarning
-from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.preprocessing import PrivateScaler
-from lastiterate.linear_model.private_schema import PrivateSchema
-from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
+from lastiterate.linear_model import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    PrivateSchema,
+    PrivateSelection,
+)
 from lastiterate.saved_model.model_file import SavedModel, digest, read_model
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.certificate.fields import digest as certificate_digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter, LastIterateError
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.saved_model.file_writing import read_tensors
 from lastiterate.saved_model.model_file import AlteredModel, digest
 from lastiterate.saved_model.weight_files import check_folder

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
+from lastiterate.profile import GaussianMixtureProfile, GaussianProfile
 from lastiterate.shifts.early_shifts import FAILURE, ShortSteps, early_mus
 from lastiterate.shifts.patterns import Participations, Spent, mus_of_few
 from tests.reference import early_shifts as reference

@@ -10,8 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 import lastiterate
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
 from lastiterate.tables.cells import BadCells, cell_of, days_of
 from lastiterate.tables.column_rules import rule_of
 from lastiterate.tables.encoder import Encoder, skeleton

@@ -22,7 +22,7 @@ import lastiterate as li
 import lastiterate.torch as lt
 import lastiterate.torch as package
 from lastiterate.errors import InvalidType
-from lastiterate.features.transformers import Scattering2D
+from lastiterate.features import Scattering2D
 from tests.estimator_docstrings import lacks
 
 COUNT, SIDE = 400, 8

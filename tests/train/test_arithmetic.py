@@ -9,7 +9,7 @@ from scipy.special import ndtr
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.train import centring
 from lastiterate.train.arithmetic import (

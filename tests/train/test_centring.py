@@ -9,9 +9,8 @@ import pytest
 from scipy import sparse
 
 from lastiterate.accounting import account
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 from lastiterate.linear_model.private_score import score_total
-from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.train import centring

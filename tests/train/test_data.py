@@ -9,7 +9,7 @@ from scipy import sparse, stats
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.other_releases import MEAN, Release
 from lastiterate.run.batch_rules.ordered import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 from lastiterate.train import centring

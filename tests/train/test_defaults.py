@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import lastiterate as li
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.train.defaults import LEAST, MOST, default_run, gaussian_parameter, mean_release
 from lastiterate.train.objectives import Logistic, Softmax
 from lastiterate.train.settings import RunSettings

@@ -9,12 +9,14 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.features.transformers import QuadraticSketch
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.preprocessing import PrivateScaler
-from lastiterate.linear_model.private_schema import PrivateSchema
-from lastiterate.linear_model.private_score import PrivateScore
-from lastiterate.linear_model.regressors import PrivateRidge
+from lastiterate.features import QuadraticSketch
+from lastiterate.linear_model import (
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    PrivateSchema,
+    PrivateScore,
+)
 from lastiterate.train import noisy_descent as gradient_sum
 from lastiterate.train.discreet import harmless_part
 from lastiterate.train.noisy_descent import noisy_descent

@@ -10,19 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from lastiterate.features.transformers import (
-    PublicBins,
-    QuadraticSketch,
-    RandomFourierFeatures,
-    Scattering2D,
-)
+from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures, Scattering2D
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScaler
 from lastiterate.linear_model import intervals as moments
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
 from lastiterate.linear_model.intervals import Matrices, Scale, exact_sums
-from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_score import score_total
 from lastiterate.linear_model.published_statistics import _probability_sums
-from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train import rows as norms
 from lastiterate.train import rows as row_sums
 from lastiterate.train.centring import Centre, sum_in_units

@@ -6,16 +6,15 @@ from scipy import sparse
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.features.transformers import (
-    PublicBins,
-    QuadraticSketch,
-    RandomFourierFeatures,
-    Scattering2D,
+from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures, Scattering2D
+from lastiterate.linear_model import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
 )
-from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.preprocessing import PrivateScaler
 from lastiterate.linear_model.private_score import score_total
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent

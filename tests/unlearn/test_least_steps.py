@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
 from lastiterate.other_releases import MEAN, Release
 from lastiterate.unlearn import unlearning as module
 

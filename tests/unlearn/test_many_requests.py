@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate.certificate.verify import verified_certificate
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.profile.rounded import gdp_but_for_failure
 
 KEY = bytes(32)

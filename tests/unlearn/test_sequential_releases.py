@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import lastiterate as li
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 from lastiterate.unlearn.sequential import report_on_all_models
 from lastiterate.unlearn.unlearning import RequestSteps, run_of_retained_examples
 

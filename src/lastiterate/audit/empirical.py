@@ -122,7 +122,7 @@ def audit(
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.profile.gaussian import GaussianProfile
+    >>> from lastiterate import GaussianProfile
     >>> from lastiterate.audit import empirical
     >>> def trainer(world, seeds):
     ...     return world + 0.5 * np.random.default_rng(seeds).normal(size=len(seeds))
@@ -327,7 +327,7 @@ def power(
 ) -> float:
     """The chance that `runs` judged runs in each world refute, for a test of known error rates.
 
-    >>> from lastiterate.profile.gaussian import GaussianProfile
+    >>> from lastiterate import GaussianProfile
     >>> round(power(0.2, 0.2, GaussianProfile(1.0), runs=1_000), 3)
     1.0
     """

@@ -126,7 +126,7 @@ def verify(
 
     Examples
     --------
-    >>> from lastiterate.certificate.verify import verify
+    >>> from lastiterate import verify
     >>> verify("{}")
     Traceback (most recent call last):
     lastiterate.errors.InvalidCertificate: ...

@@ -383,7 +383,7 @@ class PrivateLogisticRegression(DaskClassifier, classifiers.PrivateLogisticRegre
     --------
     >>> import dask.array as da
     >>> from dask.distributed import Client
-    >>> from lastiterate.dask.estimators import PrivateLogisticRegression
+    >>> from lastiterate.dask import PrivateLogisticRegression
     >>> X = da.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 3), chunks=(1_000, 3))
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
@@ -424,7 +424,7 @@ class PrivateLinearSVC(DaskClassifier, classifiers.PrivateLinearSVC):
     --------
     >>> import dask.array as da
     >>> from dask.distributed import Client
-    >>> from lastiterate.dask.estimators import PrivateLinearSVC
+    >>> from lastiterate.dask import PrivateLinearSVC
     >>> X = da.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 3), chunks=(1_000, 3))
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateLinearSVC(epsilon=1.0).fit(X, X[:, 0] > 0.0)
@@ -453,7 +453,7 @@ class PrivateRidge(DaskRegressor, regressors.PrivateRidge):
     --------
     >>> import dask.array as da
     >>> from dask.distributed import Client
-    >>> from lastiterate.dask.estimators import PrivateRidge
+    >>> from lastiterate.dask import PrivateRidge
     >>> X = da.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 3), chunks=(1_000, 3))
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
@@ -482,7 +482,7 @@ class PrivateHuberRegressor(DaskRegressor, regressors.PrivateHuberRegressor):
     --------
     >>> import dask.array as da
     >>> from dask.distributed import Client
-    >>> from lastiterate.dask.estimators import PrivateHuberRegressor
+    >>> from lastiterate.dask import PrivateHuberRegressor
     >>> X = da.random.default_rng(0).uniform(-0.5, 0.5, size=(4_000, 3), chunks=(1_000, 3))
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateHuberRegressor(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])

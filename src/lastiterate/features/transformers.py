@@ -49,7 +49,7 @@ class FixedFeatures(
 
         Examples
         --------
-        >>> from lastiterate.features.transformers import QuadraticSketch
+        >>> from lastiterate.features import QuadraticSketch
         >>> QuadraticSketch(8).feature_map(columns=3).as_record()["components"]
         8
         """
@@ -82,7 +82,7 @@ class FixedFeatures(
 
         Examples
         --------
-        >>> from lastiterate.features.transformers import QuadraticSketch
+        >>> from lastiterate.features import QuadraticSketch
         >>> QuadraticSketch(8).fit([[1.0, 0.5]]).n_features_in_
         2
         """
@@ -121,7 +121,7 @@ class FixedFeatures(
 
         Examples
         --------
-        >>> from lastiterate.features.transformers import QuadraticSketch
+        >>> from lastiterate.features import QuadraticSketch
         >>> QuadraticSketch(8).transform([[1.0, 0.5]]).shape
         (1, 8)
         """
@@ -155,7 +155,7 @@ class FixedFeatures(
         Examples
         --------
         >>> import tempfile, pathlib
-        >>> from lastiterate.features.transformers import QuadraticSketch
+        >>> from lastiterate.features import QuadraticSketch
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "rows.f4")
         ...     rows = QuadraticSketch(8).transform_to([[1.0, 0.5]], path)
@@ -230,7 +230,7 @@ class PublicBins(FixedFeatures):
 
     Examples
     --------
-    >>> from lastiterate.features.transformers import PublicBins
+    >>> from lastiterate.features import PublicBins
     >>> PublicBins(low=0.0, high=90.0, bins=3).fit_transform([[12.0], [30.0], [95.0]]).round(3)
     array([[1., 0., 0.],
            [0., 1., 0.],
@@ -304,7 +304,7 @@ class QuadraticSketch(FixedFeatures):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.features.transformers import QuadraticSketch
+    >>> from lastiterate.features import QuadraticSketch
     >>> X = np.array([[0.6, 0.8], [0.0, 0.5]])
     >>> rows = QuadraticSketch(n_components=4096).fit_transform(X)
     >>> rows.shape, round(float(rows[0] @ rows[1]), 1)  # ((0.8 * 0.5 + 1) / 2) ** 2 = 0.49
@@ -366,7 +366,7 @@ class RandomFourierFeatures(FixedFeatures):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.features.transformers import RandomFourierFeatures
+    >>> from lastiterate.features import RandomFourierFeatures
     >>> X = np.random.default_rng(0).normal(size=(3, 5)) / 4
     >>> rows = RandomFourierFeatures(gamma=0.5).fit_transform(X)
     >>> rows.shape, np.linalg.norm(rows, axis=1).round(4).tolist()
@@ -456,7 +456,7 @@ class Scattering2D(FixedFeatures):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.features.transformers import Scattering2D
+    >>> from lastiterate.features import Scattering2D
     >>> images = np.random.default_rng(0).integers(256, size=(5, 28, 28), dtype=np.uint8)
     >>> features = Scattering2D((28, 28), pixel_max=255).fit_transform(images)
     >>> features.shape, features.dtype, bool((np.linalg.norm(features, axis=1) <= 1.0).all())

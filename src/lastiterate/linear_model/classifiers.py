@@ -225,7 +225,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    >>> from lastiterate.linear_model import PrivateLogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> model.score(X, X[:, 0] > 0.0) > 0.9, model.privacy_.epsilon(delta=1e-5) <= 1.0
@@ -330,7 +330,7 @@ class PrivateLinearSVC(PrivateClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model.classifiers import PrivateLinearSVC
+    >>> from lastiterate.linear_model import PrivateLinearSVC
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
     >>> model = PrivateLinearSVC(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> model.score(X, X[:, 0] > 0.0) > 0.9, model.privacy_.epsilon(delta=1e-5) <= 1.0

@@ -161,9 +161,7 @@ def summary(model: Any, *, level: float = 0.95) -> CoefficientTable:
     --------
     >>> import numpy as np
     >>> from sklearn.pipeline import make_pipeline
-    >>> from lastiterate.linear_model.regressors import PrivateRidge
-    >>> from lastiterate.linear_model.private_schema import PrivateSchema
-    >>> from lastiterate.linear_model.coefficient_table import summary
+    >>> from lastiterate.linear_model import PrivateRidge, PrivateSchema, summary
     >>> rng = np.random.default_rng(0)
     >>> people = {"age": rng.uniform(20, 60, 40_000), "job": rng.choice(["a", "b"], 40_000)}
     >>> pay = 10 * people["age"] + 100 * (people["job"] == "b") + rng.normal(0, 50, 40_000)

@@ -34,7 +34,7 @@ class TooFewExamplesWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-    >>> from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
+    >>> from lastiterate.linear_model import TooFewExamplesWarning
     >>> warnings.simplefilter("ignore", TooFewExamplesWarning)
     """
 

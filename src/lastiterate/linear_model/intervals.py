@@ -28,7 +28,7 @@ class InfiniteIntervalsWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-    >>> from lastiterate.linear_model.intervals import InfiniteIntervalsWarning
+    >>> from lastiterate.linear_model import InfiniteIntervalsWarning
     >>> warnings.simplefilter("error", InfiniteIntervalsWarning)  # refuses before epsilon is spent
     >>> warnings.simplefilter("default", InfiniteIntervalsWarning)
     """
@@ -116,7 +116,7 @@ class IntervalsMixin:
         Examples
         --------
         >>> import numpy as np
-        >>> from lastiterate.linear_model.regressors import PrivateRidge
+        >>> from lastiterate.linear_model import PrivateRidge
         >>> rng = np.random.default_rng(0)
         >>> X = rng.uniform(-0.5, 0.5, size=(20_000, 2))
         >>> y = X[:, 0] + 0.1 * rng.normal(size=20_000)

@@ -57,8 +57,7 @@ class PrivateScore:
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-    >>> from lastiterate.linear_model.private_score import PrivateScore
+    >>> from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore
     >>> X = np.random.default_rng(0).normal(size=(4_000, 3))
     >>> y = X[:, 0] > 0.0
     >>> model = PrivateLogisticRegression(epsilon=0.9).fit(X, y)

@@ -94,8 +94,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-    >>> from lastiterate.linear_model.private_selection import PrivateSelection
+    >>> from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3)) / 10
     >>> y = X[:, 0] > 0.0
     >>> model = PrivateLogisticRegression(batches="cyclic", batch_size=500)

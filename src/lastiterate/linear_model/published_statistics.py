@@ -70,7 +70,7 @@ class OutlierWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-    >>> from lastiterate.linear_model.published_statistics import OutlierWarning
+    >>> from lastiterate.linear_model import OutlierWarning
     >>> warnings.simplefilter("ignore", OutlierWarning)
     """
 

@@ -93,7 +93,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
         Examples
         --------
-        >>> from lastiterate.linear_model.regressors import PrivateRidge
+        >>> from lastiterate.linear_model import PrivateRidge
         >>> PrivateRidge(target_range=(0, 1)).checked().target_range
         (0.0, 1.0)
         """
@@ -227,7 +227,7 @@ class PrivateRidge(_PrivateRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model.regressors import PrivateRidge
+    >>> from lastiterate.linear_model import PrivateRidge
     >>> X = np.random.default_rng(0).normal(size=(5_000, 3)) / 4
     >>> model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     >>> model.score(X, X[:, 0]) > 0.8, model.privacy_.epsilon(1e-5) <= 1.0
@@ -272,7 +272,7 @@ class PrivateHuberRegressor(_PrivateRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.linear_model.regressors import PrivateHuberRegressor
+    >>> from lastiterate.linear_model import PrivateHuberRegressor
     >>> X = np.random.default_rng(0).normal(size=(5_000, 3)) / 4
     >>> model = PrivateHuberRegressor(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     >>> model.score(X, X[:, 0]) > 0.8, model.privacy_.epsilon(1e-5) <= 1.0

@@ -93,7 +93,7 @@ class UnlearningMixin:
         Examples
         --------
         >>> import numpy as np
-        >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+        >>> from lastiterate.linear_model import PrivateLogisticRegression
         >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
         >>> model = PrivateLogisticRegression(epsilon=1.0, l2=0.1).fit(X, X[:, 0] > 0.0)
         >>> model.plan_unlearning(2, epsilon=0.5).epsilon(1e-5) <= 0.5
@@ -164,7 +164,7 @@ class UnlearningMixin:
         Examples
         --------
         >>> import numpy as np
-        >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+        >>> from lastiterate.linear_model import PrivateLogisticRegression
         >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
         >>> y = X[:, 0] > 0.0
         >>> key = b"a secret of 16 bytes or more"

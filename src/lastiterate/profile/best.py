@@ -73,8 +73,8 @@ class FallbackProfile(PrivacyProfile):
 
     That is made when it is first needed, which is hardly ever: also where `usual` has no epsilon.
 
-    >>> from lastiterate.profile.gaussian import GaussianProfile
-    >>> from lastiterate.profile.gaussian import GaussianMixtureProfile
+    >>> from lastiterate import GaussianProfile
+    >>> from lastiterate.profile import GaussianMixtureProfile
     >>> rounded = GaussianMixtureProfile([1.0], [0.5], lost=1e-9)
     >>> both = FallbackProfile(rounded, below=1e-7, fallback=lambda: GaussianProfile(0.6))
     >>> rounded.epsilon(1e-12), round(both.epsilon(1e-12), 2)

@@ -45,8 +45,7 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
 
     Examples
     --------
-    >>> from lastiterate.profile.gaussian import GaussianProfile
-    >>> from lastiterate.profile.compose import compose
+    >>> from lastiterate import GaussianProfile, compose
     >>> compose(GaussianProfile(3.0), GaussianProfile(4.0)).gdp()
     5.000000000000003
     """

@@ -136,7 +136,7 @@ def from_pld(pld: PrivacyLossDistribution) -> LossDistributionProfile:
     Examples
     --------
     >>> from dp_accounting.pld import privacy_loss_distribution
-    >>> from lastiterate.profile.pld import from_pld
+    >>> from lastiterate import from_pld
     >>> pld = privacy_loss_distribution.from_gaussian_mechanism(1.0)
     >>> round(from_pld(pld).epsilon(1e-5), 3)
     4.377

@@ -47,7 +47,7 @@ class PrivacyProfile(ABC):
 
     Examples
     --------
-    >>> from lastiterate.profile.gaussian import GaussianProfile
+    >>> from lastiterate import GaussianProfile
     >>> profile = GaussianProfile(1.0)
     >>> round(profile.epsilon(1e-5), 4), round(profile.compose(profile).gdp(), 4)
     (4.3772, 1.4142)
@@ -84,7 +84,7 @@ class PrivacyProfile(ABC):
         Examples
         --------
         >>> import numpy as np
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> GaussianProfile(1.0).deltas(np.array([0.0, 1.0])).round(4)
         array([0.3829, 0.1269])
         """
@@ -109,7 +109,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> round(GaussianProfile(1.0).delta(1.0), 4)
         0.1269
         """
@@ -136,7 +136,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> round(GaussianProfile(1.0).epsilon(1e-5), 4)
         4.3772
         """
@@ -178,7 +178,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> round(GaussianProfile(1.0).tradeoff(0.05), 4)
         0.7405
         """
@@ -213,7 +213,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> round(GaussianProfile(1.0).renyi(8.0), 9)
         4.0
         """
@@ -229,7 +229,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> GaussianProfile(1.0).gdp()
         1.0
         """
@@ -248,7 +248,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> GaussianProfile(1.0).cheap()
         GaussianProfile(mu=1.0)
         """
@@ -264,7 +264,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> round(GaussianProfile(1.0).advantage(), 4)
         0.3829
         """
@@ -291,7 +291,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> round(GaussianProfile(3.0).compose(GaussianProfile(4.0)).gdp(), 9)
         5.0
         """
@@ -314,7 +314,7 @@ class PrivacyProfile(ABC):
 
         Examples
         --------
-        >>> from lastiterate.profile.gaussian import GaussianProfile
+        >>> from lastiterate import GaussianProfile
         >>> pld = GaussianProfile(1.0).to_pld(discretization=1e-2)
         >>> round(pld.get_epsilon_for_delta(1e-5), 2)
         4.38

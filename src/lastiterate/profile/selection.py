@@ -160,7 +160,7 @@ class AverageProfile(PrivacyProfile):
 class SelectedProfile(PrivacyProfile):
     """The best of a random number of results of one kind; see the theorem above.
 
-    >>> from lastiterate.profile.renyi import PureProfile
+    >>> from lastiterate.profile import PureProfile
     >>> selected = SelectedProfile(PureProfile(0.1), Tries(shape=1.0, stop=0.05))
     >>> round(selected.epsilon(1e-9), 4)
     0.2809

@@ -57,7 +57,7 @@ class ExponentialAverage:
 
         Examples
         --------
-        >>> from lastiterate.run.optimizer import ExponentialAverage
+        >>> from lastiterate import ExponentialAverage
         >>> ExponentialAverage(decay=0.9).decays(3)
         (0.0, 0.9, 0.9)
         """
@@ -100,7 +100,7 @@ class TailAverage:
 
         Examples
         --------
-        >>> from lastiterate.run.optimizer import TailAverage
+        >>> from lastiterate import TailAverage
         >>> TailAverage(last=2).decays(3)
         (0.0, 0.0, 0.5)
         """

@@ -49,7 +49,7 @@ class Unbounded:
 
     Examples
     --------
-    >>> from lastiterate.run.training_run import Unbounded
+    >>> from lastiterate import Unbounded
     >>> Unbounded()
     Unbounded()
     """
@@ -68,7 +68,7 @@ class Ball:
 
     Examples
     --------
-    >>> from lastiterate.run.training_run import Ball
+    >>> from lastiterate import Ball
     >>> Ball(diameter=2.0)
     Ball(diameter=2.0)
     """
@@ -144,9 +144,7 @@ class TrainingRun:
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import Cyclic
-    >>> from lastiterate.run.loss import Loss
-    >>> from lastiterate.run.training_run import TrainingRun
+    >>> from lastiterate import Cyclic, Loss, TrainingRun
     >>> run = TrainingRun(
     ...     loss=Loss(smoothness=32.502, strong_convexity=0.002), sensitivity=10.0,
     ...     batches=Cyclic(examples=60_000, batch_size=1_500), steps=2_000,
@@ -419,7 +417,7 @@ class TrainingRun:
 
         Examples
         --------
-        >>> from lastiterate.run.training_run import TrainingRun
+        >>> from lastiterate import TrainingRun
         >>> run = TrainingRun.from_dp_sgd(
         ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
         >>> run.noise_std, run.sensitivity, run.adjacency, run.steps, run.releases
@@ -487,7 +485,7 @@ class TrainingRun:
         Examples
         --------
         >>> from dp_accounting import dp_event
-        >>> from lastiterate.run.training_run import TrainingRun
+        >>> from lastiterate import TrainingRun
         >>> step = dp_event.PoissonSampledDpEvent(0.05, dp_event.GaussianDpEvent(2.0))
         >>> run = TrainingRun.from_dp_event(
         ...     dp_event.SelfComposedDpEvent(step, 600), examples=4_000, clip_norm=2.0)
@@ -508,7 +506,7 @@ class TrainingRun:
 
         Examples
         --------
-        >>> from lastiterate.run.training_run import TrainingRun
+        >>> from lastiterate import TrainingRun
         >>> run = TrainingRun.from_dp_sgd(
         ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
         >>> TrainingRun.from_json(run.to_json()) == run
@@ -526,7 +524,7 @@ class TrainingRun:
 
         Examples
         --------
-        >>> from lastiterate.run.training_run import TrainingRun
+        >>> from lastiterate import TrainingRun
         >>> run = TrainingRun.from_dp_sgd(
         ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
         >>> TrainingRun.from_toml(run.to_toml()) == run
@@ -555,7 +553,7 @@ class TrainingRun:
 
         Examples
         --------
-        >>> from lastiterate.run.training_run import TrainingRun
+        >>> from lastiterate import TrainingRun
         >>> TrainingRun.from_json("{")
         Traceback (most recent call last):
         lastiterate.errors.InvalidParameter: ...
@@ -584,7 +582,7 @@ class TrainingRun:
 
         Examples
         --------
-        >>> from lastiterate.run.training_run import TrainingRun
+        >>> from lastiterate import TrainingRun
         >>> TrainingRun.from_toml("steps =")
         Traceback (most recent call last):
         lastiterate.errors.InvalidParameter: ...

@@ -63,7 +63,7 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
     >>> import tempfile
     >>> import numpy as np
     >>> import lastiterate as li
-    >>> from lastiterate.linear_model.regressors import PrivateRidge
+    >>> from lastiterate.linear_model import PrivateRidge
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3)) / 4
     >>> model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -93,7 +93,7 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     >>> import tempfile
     >>> import numpy as np
     >>> import lastiterate as li
-    >>> from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+    >>> from lastiterate.linear_model import PrivateLogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -70,7 +70,7 @@ class Shifts:
 
     Examples
     --------
-    >>> from lastiterate.shifts.optimal_shifts import optimal_shifts
+    >>> from lastiterate import optimal_shifts
     >>> plan = optimal_shifts(contraction=0.5, sensitivity=[1.0, 0.0], noise=1.0)
     >>> plan.a.size, plan.z.size, float(plan.z[-1])
     (2, 3, 0.0)
@@ -142,7 +142,7 @@ def optimal_shifts(
 
     Examples
     --------
-    >>> from lastiterate.shifts.optimal_shifts import optimal_shifts
+    >>> from lastiterate import optimal_shifts
     >>> plan = optimal_shifts(contraction=[1.0, 1.0], sensitivity=[1.0, 0.0], noise=1.0)
     >>> round(plan.mu, 12), plan.a.round(12), plan.z.round(12)
     (0.707106781187, array([0.5, 0.5]), array([0. , 0.5, 0. ]))

@@ -51,7 +51,7 @@ class SecretBatchSampler(Sampler[list[int]]):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.drawn import BallsAndBins
+    >>> from lastiterate import BallsAndBins
     >>> len(SecretBatchSampler(BallsAndBins(100, 10), per_pass=10))
     10
     """

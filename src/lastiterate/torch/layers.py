@@ -50,7 +50,7 @@ class FeatureLayer(nn.Module):
     --------
     >>> import torch
     >>> import lastiterate.torch as lt
-    >>> from lastiterate.features.transformers import Scattering2D
+    >>> from lastiterate.features import Scattering2D
     >>> layer = lt.FeatureLayer(Scattering2D((8, 8), scales=1))
     >>> model = torch.nn.Sequential(layer, torch.nn.Linear(144, 10))
     >>> model(torch.rand(5, 1, 8, 8)).shape
@@ -91,7 +91,7 @@ class FeatureLayer(nn.Module):
 
         Examples
         --------
-        >>> from lastiterate.features.transformers import QuadraticSketch
+        >>> from lastiterate.features import QuadraticSketch
         >>> layer = FeatureLayer(QuadraticSketch(8))
         >>> _ = layer(torch.rand(2, 3))
         >>> layer.map_record()["columns"]

@@ -9,7 +9,7 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.other_releases import Release
-from lastiterate.profile.gaussian import GaussianMixtureProfile
+from lastiterate.profile import GaussianMixtureProfile
 from tests.bounds.runs import described, short_run
 from tests.reference.drifting_cone import largest_mu
 

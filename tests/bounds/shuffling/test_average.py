@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.fixed_order import convex
 from lastiterate.bounds.fixed_order import nonconvex as last_epochs
-from lastiterate.profile.gaussian import GaussianMixtureProfile
+from lastiterate.profile import GaussianMixtureProfile
 from tests.bounds.lines import EPSILONS, RUN, Line, largest_share, of_orders, some_run
 from tests.readme_run import readme_run
 from tests.reference.gaussian import delta_of_gaussian

@@ -21,7 +21,7 @@ from lastiterate.bounds.shuffling.transport import (
     shuffled_transport,
 )
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile import GaussianProfile
 from tests.bounds.runs import described
 from tests.bounds.shuffling.orders import FOUND, RULES, VISIT, VISITED, contracting, leaked
 from tests.bounds.test_every_bound import TRIED, Attack

@@ -12,7 +12,7 @@ from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.shuffling.positions import PositionsEachEpoch
 from lastiterate.bounds.shuffling.transport import TransportProfile, shuffled_transport
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.gaussian import GaussianMixtureProfile
+from lastiterate.profile import GaussianMixtureProfile
 from tests.bounds.shuffling.orders import FOUND, RULES, VISIT, VISITED, contracting, leaked
 from tests.reference.all_orders import hockey_sticks
 

@@ -12,7 +12,7 @@ from lastiterate.bounds import quantities
 from lastiterate.bounds.subsampling import energy_law
 from lastiterate.bounds.subsampling.average import fixed_size_majorant
 from lastiterate.bounds.subsampling.bound import POISSON
-from lastiterate.profile.gaussian import GaussianMixtureProfile
+from lastiterate.profile import GaussianMixtureProfile
 from tests.bounds.runs import described
 from tests.bounds.subsampling.simulated import simulated_energies
 from tests.readme_run import accounted, readme_run

@@ -53,7 +53,7 @@ def same_batches(rule: BatchRule, steps: int) -> tuple[BatchRule, ...]:
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.drawn import PoissonSampled
+    >>> from lastiterate import PoissonSampled
     >>> from lastiterate.run.batch_rules import same_batches
     >>> [one.name for one in same_batches(PoissonSampled(examples=9, batch_size=9), steps=2)]
     ['full', 'poisson']

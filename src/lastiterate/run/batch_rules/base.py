@@ -59,7 +59,7 @@ class BatchRule(ABC):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import Cyclic
+    >>> from lastiterate import Cyclic
     >>> rule = Cyclic(examples=100, batch_size=10)
     >>> rule.batches_per_epoch, rule.share, rule.resampling.name
     (10, 0.1, 'NEVER')
@@ -127,7 +127,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate import Cyclic
         >>> Cyclic.of_sizes(100, 10)
         Cyclic(examples=100, batch_size=10)
         """
@@ -170,7 +170,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.drawn import PoissonSampled
+        >>> from lastiterate import PoissonSampled
         >>> rule = PoissonSampled(examples=1_000, batch_size=100)
         >>> rule.size_exceeded_with(0.0), rule.size_exceeded_with(1e-9)
         (1000, 161)
@@ -193,7 +193,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import FixedOrder
+        >>> from lastiterate import FixedOrder
         >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).check_length(steps=4)
         """
         del steps
@@ -213,7 +213,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import FixedOrder
+        >>> from lastiterate import FixedOrder
         >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).stopped(steps=3)
         FixedOrder(examples=9, batch_size=3, positions=(2,))
         """
@@ -230,7 +230,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate import Cyclic
         >>> Cyclic(examples=100, batch_size=10).described()
         'batches of 10 of 100 examples in the same order every epoch'
         """
@@ -251,7 +251,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import FullBatch
+        >>> from lastiterate import FullBatch
         >>> FullBatch(examples=100).stated(secret=False)
         'every step averages the gradients of all 100 examples'
         """
@@ -293,7 +293,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate import Cyclic
         >>> Cyclic(examples=100, batch_size=10).position_count(steps=25)
         10
         """
@@ -321,7 +321,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate import Cyclic
         >>> Cyclic(examples=100, batch_size=10).participations(3, steps=25)
         array([ 3, 13, 23])
         """
@@ -342,7 +342,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate import Cyclic
         >>> Cyclic(examples=100, batch_size=10).longest_wait(steps=25)
         10
         """
@@ -369,7 +369,7 @@ class BatchRule(ABC):
         Examples
         --------
         >>> from itertools import islice
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate import Cyclic
         >>> from lastiterate.train.noise import randomness
         >>> list(islice(Cyclic(examples=100, batch_size=10).selections(randomness(0)), 2))
         [slice(0, 10, None), slice(10, 20, None)]
@@ -390,7 +390,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic, ShuffledOnce
+        >>> from lastiterate import Cyclic, ShuffledOnce
         >>> from lastiterate.train.noise import randomness
         >>> Cyclic(examples=100, batch_size=10).arrangement(randomness(0)) is None
         True
@@ -415,7 +415,7 @@ class BatchRule(ABC):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate import Cyclic
         >>> Cyclic(examples=100, batch_size=10).most_participations(steps=25)
         3
         """

@@ -42,7 +42,7 @@ class SampledRule(BatchRule, abstract=True):
 
         Examples
         --------
-        >>> from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
+        >>> from lastiterate import SampledWithoutReplacement
         >>> from lastiterate.train.noise import randomness
         >>> SampledWithoutReplacement(100, 10).sample_batch(randomness(0)).size
         10
@@ -87,7 +87,7 @@ class PoissonSampled(SampledRule):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.drawn import PoissonSampled
+    >>> from lastiterate import PoissonSampled
     >>> rule = PoissonSampled(examples=50_000, batch_size=510, sample_rate=1 / 98)
     >>> rule.share == 1 / 98, rule.steps_per_pass
     (True, 98)
@@ -190,7 +190,7 @@ class SampledWithoutReplacement(SampledRule):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
+    >>> from lastiterate import SampledWithoutReplacement
     >>> SampledWithoutReplacement(examples=60_000, batch_size=1_500).probability
     0.025
     """
@@ -286,7 +286,7 @@ class BallsAndBins(_Bins):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.drawn import BallsAndBins
+    >>> from lastiterate import BallsAndBins
     >>> rule = BallsAndBins(examples=60_000, batch_size=1_500)
     >>> rule.batches_per_epoch, rule.largest_size
     (40, 60000)
@@ -313,7 +313,7 @@ class BallsAndBinsEachEpoch(_Bins):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.drawn import BallsAndBinsEachEpoch
+    >>> from lastiterate import BallsAndBinsEachEpoch
     >>> BallsAndBinsEachEpoch(examples=60_000, batch_size=1_500).batches_per_epoch
     40
     """
@@ -351,7 +351,7 @@ class BalancedSampled(BatchRule):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.drawn import BalancedSampled
+    >>> from lastiterate import BalancedSampled
     >>> rule = BalancedSampled(examples=60_000, batch_size=1_500, epochs=50)
     >>> rule.batches_per_epoch, rule.most_participations(steps=2_000)
     (40, 50)

@@ -68,7 +68,7 @@ class PositionedRule(BatchRule, abstract=True):
         Examples
         --------
         >>> import numpy as np
-        >>> from lastiterate.run.batch_rules.ordered import Cyclic
+        >>> from lastiterate import Cyclic
         >>> Cyclic(examples=100, batch_size=10).position_at(np.array([0, 9, 10]))
         array([0, 9, 0])
         """
@@ -156,7 +156,7 @@ class FullBatch(InOrder):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import FullBatch
+    >>> from lastiterate import FullBatch
     >>> FullBatch(examples=100).batches_per_epoch
     1
     """
@@ -202,7 +202,7 @@ class Cyclic(InOrder):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import Cyclic
+    >>> from lastiterate import Cyclic
     >>> Cyclic(examples=60_000, batch_size=1_500).batches_per_epoch
     40
     """
@@ -229,7 +229,7 @@ class FixedOrder(PositionedRule):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import FixedOrder
+    >>> from lastiterate import FixedOrder
     >>> FixedOrder(examples=100, batch_size=10, positions=[3, 13, 20])
     FixedOrder(examples=100, batch_size=10, positions=(3, 13, 20))
     """
@@ -354,7 +354,7 @@ class ShuffledBlocksEachEpoch(_Blocks):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import ShuffledBlocksEachEpoch
+    >>> from lastiterate import ShuffledBlocksEachEpoch
     >>> ShuffledBlocksEachEpoch(examples=60_000, batch_size=1_500).batches_per_epoch
     40
     """
@@ -385,7 +385,7 @@ class ShuffledBlocksOnce(_Blocks):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import ShuffledBlocksOnce
+    >>> from lastiterate import ShuffledBlocksOnce
     >>> ShuffledBlocksOnce(examples=60_000, batch_size=1_500).batches_per_epoch
     40
     """
@@ -411,7 +411,7 @@ class ShuffledEachEpoch(InOrder):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import ShuffledEachEpoch
+    >>> from lastiterate import ShuffledEachEpoch
     >>> ShuffledEachEpoch(examples=60_000, batch_size=1_500).batches_per_epoch
     40
     """
@@ -442,7 +442,7 @@ class ShuffledOnce(InOrder):
 
     Examples
     --------
-    >>> from lastiterate.run.batch_rules.ordered import ShuffledOnce
+    >>> from lastiterate import ShuffledOnce
     >>> ShuffledOnce(examples=60_000, batch_size=1_500).batches_per_epoch
     40
     """
