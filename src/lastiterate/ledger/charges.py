@@ -267,7 +267,7 @@ def _event_costs(charge: Charge, unit: Unit) -> list[Cost]:
     groups = unit.groups_of(covered_by(charge))
     return [
         _event_cost(one, times, groups, unit.adjacency)
-        for one, times in events.taken_apart(charge["event"])
+        for one, times in events.constituents(charge["event"])
     ]
 
 
