@@ -158,7 +158,7 @@ class Release:
         }
 
 
-def from_record(record: Mapping[str, Any], *, adjacency: str) -> Release:
+def release_from_record(record: Mapping[str, Any], *, adjacency: str) -> Release:
     """The release that a certificate states, if its sensitivity is large enough."""
     release = Release(record["kind"], record["sensitivity"], record["noise_std"])
     if record["what"] != KINDS[release.kind].words:

@@ -46,7 +46,7 @@ from lastiterate.train.objectives import Objective, from_record
 # The record of the arithmetic of a training in its certificate, and its consequences.
 
 
-NAME = "arithmetic"
+ARITHMETIC = "arithmetic"
 CHARGED = (
     "charged: iterates lie on a grid, noise is an exactly rounded Gaussian, and the error of every "
     "product is bounded; a computational guarantee, since the noise comes from a cipher"
@@ -108,7 +108,7 @@ def arithmetic_record(
 
 def is_charged(record: Mapping[str, Any]) -> bool:
     """Whether a certificate's guarantee includes rounding."""
-    return bool(record[NAME]["rounding"] != NOT_CHARGED)
+    return bool(record[ARITHMETIC]["rounding"] != NOT_CHARGED)
 
 
 def stated_problem(
@@ -117,7 +117,7 @@ def stated_problem(
     """The public quantities that the charge follows from; None where nothing is charged."""
     if not is_charged(record):
         return None
-    features, stated = record["features"], record[NAME]
+    features, stated = record["features"], record[ARITHMETIC]
     return Problem(
         objective,
         _check.count("features.width", features["width"], at_least=1),
@@ -138,7 +138,7 @@ def wrong_arithmetic(
     seeded: bool,
 ) -> tuple[Rounding | None, list[str]]:
     """The rounding that runs and public quantities imply, and why what is stated is not that."""
-    stated = record[NAME]
+    stated = record[ARITHMETIC]
     if problem is None:
         known = set(stated) == {"rounding", "products"}
         known = known and stated["products"] in ("float32", "float64")
@@ -188,7 +188,7 @@ _TRAINING: Names = {
     "guarantee": dict.fromkeys(("epsilon", "delta", "adjacency", "bound", "certainty", "source")),
     "other_releases": [{**_RELEASE, PUBLISHED: None, NOISE_OF_COUNTS: None}],
     "features": _FEATURES,
-    NAME: dict.fromkeys(FIELDS),
+    ARITHMETIC: dict.fromkeys(FIELDS),
     "selection": {
         **dict.fromkeys(("law", "shape", "stop")),
         "score": dict.fromkeys(("scored", "published")),

@@ -18,8 +18,8 @@ import lastiterate
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
 from lastiterate.accounting import PrivacyReport
-from lastiterate.certificate import fields as statements
-from lastiterate.certificate.fields import NAME, arithmetic_record
+from lastiterate.certificate import fields
+from lastiterate.certificate.fields import ARITHMETIC, arithmetic_record
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import FEATURE_MAPS
@@ -104,7 +104,7 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
     for number, (before, link) in enumerate(pairwise(chain), 1):
         stated = link.record[UNLEARNING]
         where = f"request {number}"
-        if before.record.get("digest") != statements.digest(before.record):
+        if before.record.get("digest") != fields.digest(before.record):
             reasons.append(f"the digest of what {where} follows is not that of its text")
         if stated["follows"] != before.record.get("digest"):
             reasons.append(f"{where} does not follow what comes before it")
@@ -133,17 +133,17 @@ def chain_tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str
     A chain that has it already is returned unchanged.  Any other must not be signed.
     """
     record = json.loads(certificate)
-    if record["encoding"] == statements.encoding_digest(encoding):
+    if record["encoding"] == fields.encoding_digest(encoding):
         return certificate
     bound: list[dict[str, Any]] = []
     for link in chain_of(record):
-        own = statements.used_as(link.record, encoding)
+        own = fields.used_as(link.record, encoding)
         if "signature" in own:
             must_be = "one without a signature, which would no longer be that of its text"
             raise InvalidParameter("certificate", must_be=must_be, found="a signed one")
         if bound:
             own[UNLEARNING] = {**own[UNLEARNING], "follows": bound[-1]["digest"]}
-        bound.append({**own, "digest": statements.digest(own)})
+        bound.append({**own, "digest": fields.digest(own)})
     *earlier, last = bound
     return with_digest({**last, EARLIER: earlier} if earlier else last)
 
@@ -168,12 +168,10 @@ def issue_request(
         "guarantee": guarantee,
         "run": to_dict(requests.extra_run(requests.done[-1].taken)),
         "other_releases": kept_releases(record["other_releases"]),
-        "hypotheses": statements.stated_hypotheses(
-            guarantee["bound"], requests.retained_report.run
-        ),
+        "hypotheses": fields.stated_hypotheses(guarantee["bound"], requests.retained_report.run),
         "randomness": provenance,
-        NAME: _arithmetic(record, requests, seeded=provenance == REPRODUCIBLE),
-        "model": statements.model_digest(parameters),
+        ARITHMETIC: _arithmetic(record, requests, seeded=provenance == REPRODUCIBLE),
+        "model": fields.model_digest(parameters),
         UNLEARNING: {
             "follows": record["digest"],
             "request": len(chain),
@@ -190,7 +188,7 @@ def _arithmetic(
     record: Mapping[str, Any], requests: UnlearningHistory, *, seeded: bool
 ) -> dict[str, Any]:
     """The record of the arithmetic of the training and of all requests together."""
-    stated = record[NAME]
+    stated = record[ARITHMETIC]
     if requests.problem is None:
         return dict(stated)
     return arithmetic_record(

@@ -20,8 +20,13 @@ from lastiterate import _check
 from lastiterate._files import with_an_end
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.certificate import fields as statements
-from lastiterate.certificate.fields import NAME, stated_problem, wrong_arithmetic, wrong_statements
+from lastiterate.certificate import fields
+from lastiterate.certificate.fields import (
+    ARITHMETIC,
+    stated_problem,
+    wrong_arithmetic,
+    wrong_statements,
+)
 from lastiterate.certificate.signature import wrong_signature
 from lastiterate.certificate.unlearning import (
     EARLIER,
@@ -42,8 +47,13 @@ from lastiterate.errors import (
     version_in,
     warn,
 )
-from lastiterate.other_releases import ACCURACY, ERRORS, Release, without_published
-from lastiterate.other_releases import from_record as from_release
+from lastiterate.other_releases import (
+    ACCURACY,
+    ERRORS,
+    Release,
+    release_from_record,
+    without_published,
+)
 from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
 from lastiterate.report.sentences import fitted_steps_text
@@ -153,10 +163,10 @@ def verified_certificate(
         raise InvalidCertificate(["there is not enough memory here to derive it again"]) from None
     shape = _shape(content.objective, record["features"])
     if parameters is not None and (
-        record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
+        record.get("model") != fields.model_digest(parameters) or np.shape(parameters) != shape
     ):
         reasons.append("it belongs to another model")
-    if encoding is not None and record["encoding"] != statements.encoding_digest(encoding):
+    if encoding is not None and record["encoding"] != fields.encoding_digest(encoding):
         reasons.append("it belongs to a model of other columns, ranges, values or classes")
     if reasons:
         raise InvalidCertificate(reasons)
@@ -237,7 +247,7 @@ def _derived_training(
         for broken in broken_promises(run, objective, radius, slack=_ROUNDING):
             reasons.append(f"its {broken}".removesuffix("."))
         other_releases = [
-            from_release(one, adjacency=run.adjacency) for one in record["other_releases"]
+            release_from_record(one, adjacency=run.adjacency) for one in record["other_releases"]
         ]
         seeded = record["randomness"] == REPRODUCIBLE
         problem = stated_problem(record, objective, other_releases)
@@ -257,8 +267,8 @@ def _derived_training(
         raise
     except READ_ERRORS as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
-    caveats = statements.caveats(record["labels"], record.get("trusted"))
-    fitted = statements.fitted_steps(record)
+    caveats = fields.caveats(record["labels"], record.get("trusted"))
+    fitted = fields.fitted_steps(record)
     report = replace(report, enforced=True, seeded=seeded, caveats=caveats, preprocessing=fitted)
     return VerifiedCertificate(report, objective, radius, seeded, requests, report, fitted), reasons
 
@@ -309,7 +319,7 @@ def history_before_requests(record: Mapping[str, Any]) -> UnlearningHistory:
     """The training that a certificate describes, before any request; nothing is checked."""
     run, features = from_dict(record["run"]), record["features"]
     other_releases = [
-        from_release(one, adjacency=run.adjacency)
+        release_from_record(one, adjacency=run.adjacency)
         for one in kept_releases(record["other_releases"])
     ]
     radius = math.hypot(features["bound"], features["intercept"])
@@ -320,7 +330,7 @@ def history_before_requests(record: Mapping[str, Any]) -> UnlearningHistory:
 
 def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> list[str]:
     reasons = []
-    if record.get("digest") != statements.digest(record):
+    if record.get("digest") != fields.digest(record):
         reasons.append("its digest is not that of its text")
     if signed_by is not None and (wrong := wrong_signature(record, signed_by)) is not None:
         reasons.append(wrong)
@@ -346,8 +356,8 @@ def refuse_other_version(record: Mapping[str, Any]) -> None:
     for one in (*(chain if isinstance(chain, list) else []), record):
         found, software = (one.get(name) if isinstance(one, dict) else None for name in _VERSIONS)
         other = version_in(software) not in (None, lastiterate.__version__)
-        if other and type(found) is int and found != statements.FORMAT:
-            known = f"format {statements.FORMAT}"
+        if other and type(found) is int and found != fields.FORMAT:
+            known = f"format {fields.FORMAT}"
             raise OtherVersionCertificate.of("the certificate", f"format {found}", known, software)
 
 
@@ -464,7 +474,7 @@ def selected_report(
     for one in stated["candidates"]:
         run = from_dict(one["run"])
         other_releases = [
-            from_release(each, adjacency=run.adjacency) for each in one["other_releases"]
+            release_from_record(each, adjacency=run.adjacency) for each in one["other_releases"]
         ]
         known = [
             each
@@ -502,7 +512,9 @@ def candidate_roundings(record: Mapping[str, Any]) -> list[Rounding | None]:
     found = []
     for one in record["selection"]["candidates"]:
         run = from_dict(one["run"])
-        releases = [from_release(each, adjacency=run.adjacency) for each in one["other_releases"]]
+        releases = [
+            release_from_record(each, adjacency=run.adjacency) for each in one["other_releases"]
+        ]
         found.append(_rounding(record, one, run, releases))
     return found
 
@@ -513,7 +525,7 @@ def _rounding(
     run: TrainingRun,
     other_releases: Sequence[Release],
 ) -> Rounding | None:
-    stated = {NAME: record[NAME], "features": one["features"]}
+    stated = {ARITHMETIC: record[ARITHMETIC], "features": one["features"]}
     problem = stated_problem(stated, from_record(one["objective"]), other_releases)
     if problem is None:
         return None
