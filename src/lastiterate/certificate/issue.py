@@ -95,11 +95,6 @@ def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
     }
 
 
-def tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str:
-    """The certificate of the same training with a digest of the model's columns and classes."""
-    return with_digest(fields.used_as(json.loads(certificate), encoding))
-
-
 def tied_to_head(
     certificate: str,
     digest: str,

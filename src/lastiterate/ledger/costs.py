@@ -47,11 +47,8 @@ def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
     rounding = getattr(profile, "rounding", None)
     mu = profile.gdp() if rounding is None else gdp_but_for_failure(profile)
     cost: dict[str, Any] = {"times": times, "mu": mu if math.isfinite(mu) else None}
-    gaussian = GaussianProfile(mu)
-    if any(
-        gaussian.epsilon(d) * (1.0 - _NEGLIGIBLE_GAIN) > profile.epsilon(d)
-        for d in _COMPARED_DELTAS
-    ):
+    gaussian, least = GaussianProfile(mu), 1.0 - _NEGLIGIBLE_GAIN
+    if any(gaussian.epsilon(d) * least > profile.epsilon(d) for d in _COMPARED_DELTAS):
         curve = tabulated(profile)
         cost["curve"] = {"cell": curve.cell, "deltas": curve.deltas.tolist()}
     if rounding is not None:
@@ -60,7 +57,7 @@ def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
 
 
 def composed(costs: Iterable[Cost], *, adaptive: bool) -> PrivacyProfile:
-    """All of them together; `adaptive` counts Gaussian guarantees alone."""
+    """The guarantee of all costs together; `adaptive` counts Gaussian guarantees alone."""
     times: Counter[str] = Counter()
     failures = []
     for cost in costs:
@@ -119,7 +116,7 @@ class RunningCosts:
                 self._others.add(key_of(cost), sign * int(cost["times"]))
 
     def composed(self, more: Sequence[Cost], *, adaptive: bool) -> PrivacyProfile:
-        """All of them and these; as `costs.composed`, up to the width of a grid."""
+        """The guarantee of these costs and more; as `composed`, up to the width of a grid."""
         totals = self._totals.copy()
         for cost in more:
             totals.include(cost, 1)

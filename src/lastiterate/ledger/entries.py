@@ -53,7 +53,7 @@ class LedgerState:
         self.follow(entries)
 
     def follow(self, entries: Sequence[Entry]) -> LedgerState:
-        """Apply the entries that were not applied yet, of which the first are the same; return self."""
+        """Apply entries not yet seen; return self.  The first are those that were seen."""
         for entry in islice(entries, self._length, None):
             self._apply(entry)
             self._length += 1
@@ -174,10 +174,8 @@ def wrong_entries(entries: Sequence[Entry], unit: Unit) -> list[str]:
     digests: dict[str, int] = {}
     for entry in entries[1:]:
         try:
-            reasons += [
-                f"entry {entry['n']} {why}"
-                for why in _wrong_entry(entry, known, open_, digests, unit)
-            ]
+            wrong = _wrong_entry(entry, known, open_, digests, unit)
+            reasons += [f"entry {entry['n']} {why}" for why in wrong]
         except READ_ERRORS as error:
             reasons.append(f"entry {entry.get('n')} cannot be read ({error!r})")
     return reasons
