@@ -114,7 +114,11 @@ def whole_number(text: str) -> int:
 def among(words: Iterable[str]) -> Callable[[str], list[str]]:
     """The completion that offers those of the words that begin with what was typed."""
     offered = tuple(words)
-    return lambda typed: [word for word in offered if word.startswith(typed)]
+
+    def complete(typed: str) -> list[str]:  # typer reads the annotation
+        return [word for word in offered if word.startswith(typed)]
+
+    return complete
 
 
 def flag(name: str) -> str:
