@@ -5,8 +5,6 @@ gives a command these options.  What flags leave out has the defaults of DP-SGD 
 which is stated to the user.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
