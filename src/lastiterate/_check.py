@@ -14,8 +14,9 @@ import numpy as np
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 
-_EXACT_INTEGERS = 2**53
+_MAX_EXACT_INTEGER = 2**53
 _LARGEST_TARGET = 100.0
+_Record = TypeVar("_Record", bound=type)
 
 
 def number(
@@ -66,7 +67,7 @@ def target_epsilon(name: str, value: object, *, or_zero: bool = False) -> float:
 
 def count(name: str, value: object, *, at_least: int, at_most: int | None = None) -> int:
     """`value` as an int inside the stated interval."""
-    top = _EXACT_INTEGERS if at_most is None else at_most
+    top = _MAX_EXACT_INTEGER if at_most is None else at_most
     must_be = f"a whole number in [{at_least}, {top if at_most is not None else '2**53'}]"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -119,21 +120,18 @@ def choice(
     return value
 
 
-_Record = TypeVar("_Record", bound=type)
-
-
 def spelled_keywords(record: _Record) -> _Record:
     """A class of keywords alone, which answers unknown ones with those most like them."""
-    made = record.__init__  # type: ignore[misc]  # of this very class
-    known = [name for name in signature(made).parameters if name != "self"]
+    init = record.__init__  # type: ignore[misc]  # of this very class
+    known = [name for name in signature(init).parameters if name != "self"]
 
-    @wraps(made)
+    @wraps(init)
     def checked(self: Any, *given: Any, **named: Any) -> None:
         for name in named.keys() - set(known):
             question = similar(name, known)
             must_be = f"left out: {record.__name__} takes no such argument{question}"
             raise InvalidType(name, named[name], must_be=must_be)
-        made(self, *given, **named)
+        init(self, *given, **named)
 
     record.__init__ = checked  # type: ignore[misc]
     return record

@@ -1,4 +1,4 @@
-"""Numbers as printed, rounded towards less privacy, and small tables for notebooks."""
+"""Numbers as printed, rounded towards less privacy; escaped text; cards for notebooks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from html import escape
 
 _FOUR_DECIMALS = Decimal("0.0001")
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e6
-_SAME = 1e-9
+_EQUAL_WITHIN = 1e-9
 _TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:.3em 0"
 _CELL = (
     "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;color:inherit;"
     "background:transparent;border:0;border-bottom:1px solid rgba(128,128,128,.35)"
 )
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>#|!&~$]")
 
 
 def up(value: float) -> str:
@@ -56,7 +57,7 @@ def times(ratio: float) -> str:
 
 def is_one(ratio: float) -> bool:
     """Whether the two that it compares are equal, up to rounding."""
-    return abs(ratio - 1.0) <= _SAME
+    return abs(ratio - 1.0) <= _EQUAL_WITHIN
 
 
 def short(value: float) -> str:
@@ -71,12 +72,6 @@ def _rounded(value: float, direction: str) -> str:
     if value == 0.0 or _PLAIN_FROM <= value < _PLAIN_TO:
         return str(exact.quantize(_FOUR_DECIMALS, direction))
     return f"{Context(prec=4, rounding=direction).create_decimal(exact).normalize():.4g}"
-
-
-# Text that was read from a file, as it may be shown: no control characters, no markup.
-
-
-_MARKUP = re.compile(r"[\\`*_{}\[\]<>#|!&~$]")
 
 
 def printable(text: str) -> str:

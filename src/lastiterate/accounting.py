@@ -1,4 +1,9 @@
-"""Accounting: the certified privacy of what a run releases."""
+"""Accounting: the certified privacy of what a run releases.
+
+`account` asks every proved bound of the catalogue whether it covers the run.  The `PrivacyReport`
+that it returns holds the guarantee of each bound that does, computed when it is first needed, and
+is itself the least of them at every epsilon, delta, order or mu.
+"""
 
 from __future__ import annotations
 
@@ -178,32 +183,26 @@ class PrivacyReport(BestProfile):
         """The change that the guarantee hides."""
         return Protected(self.run.adjacency, self.run.examples_per_person)
 
+    @property
+    def of_more_than_the_run(self) -> bool:
+        """Whether the report is about more models than the one that `run` trained."""
+        return self.selected or self.followed is not None
+
     @cached_property
-    def under_other_adjacency(self) -> PrivacyReport | None:
-        """The report on this training under the other adjacency, if that takes little time.
+    def used(self) -> Mapping[str, PrivacyProfile]:
+        """The guarantees in use, by id: those of proved bounds, or all if no bound is proved."""
+        proved = [id_ for id_ in self.all if RECORDS[id_].certainty is Certainty.UPPER]
+        return some_of(self.all, proved) if proved else self.all
 
-        None if it takes longer, if this report is about more than the run or not certified, or if
-        the run does not state the largest gradient of one example (`TrainingRun.under`).
-        """
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """The guarantees in use."""
+        return tuple(self.used[id_] for id_ in track("accounting", list(self.used)))
 
-        if self.of_more_than_the_run:
-            return None
-        (other,) = (adjacency for adjacency in ADJACENCIES if adjacency != self.run.adjacency)
-        run = self.run.under(other) if self._is_quick() else None
-        if run is None or self.certainty is not Certainty.UPPER:
-            return None
-        found = account(run, other_releases=[one.under(other) for one in self.other_releases])
-        return found if self.rounding is None else found.computed(self.rounding)
-
-    def cheap(self) -> PrivacyReport:
-        """The report by those bounds alone whose whole curves take little time."""
-        quick = [id_ for id_ in self.used if RECORDS[id_].is_quick(self.run)] or list(self.used)
-        return replace(self, all=LazyProfiles(some_of(self.used, quick), cheap))
-
-    def _is_quick(self) -> bool:
-        if self.run.batches.resampling is Resampling.EACH_STEP:
-            return all(id_.startswith(_COMPOSITION) for id_ in self.all)
-        return bool(NON_CONVEX.unmet(self.run))
+    @property
+    def certainty(self) -> Certainty:
+        """`UPPER`, or `AS_PUBLISHED` if no bound in use is proved."""
+        return RECORDS[next(iter(self.used))].certainty
 
     @property
     def bound(self) -> str:
@@ -244,18 +243,184 @@ class PrivacyReport(BestProfile):
     def _epsilons(self, delta: float) -> Mapping[str, float]:
         """The epsilon of every bound that may have the least epsilon, computed once per delta."""
         delta = _check.number("delta", delta, at_least=0.0, at_most=1.0)
-        if delta not in self._known:
+        if delta not in self._epsilons_by_delta:
             # Those with a quick lower bound on delta come last: they can often be left out.
             ids = sorted(self.used, key=lambda id_: RECORDS[id_].has_delta_lower_bound)
             is_above = {id_: partial(RECORDS[id_].is_above, self.run) for id_ in ids}
-            self._known[delta] = least_epsilons(
+            self._epsilons_by_delta[delta] = least_epsilons(
                 some_of(self.used, ids), delta, {} if self.of_more_than_the_run else is_above
             )
-        return self._known[delta]
+        return self._epsilons_by_delta[delta]
 
     @cached_property
-    def _known(self) -> dict[float, Mapping[str, float]]:
+    def _epsilons_by_delta(self) -> dict[float, Mapping[str, float]]:
         return {}
+
+    def explain(self, delta: float = USUAL_DELTA) -> Mapping[str, float]:
+        """The epsilon of every bound and, below it, of every stage of its proof that applies.
+
+        Parameters
+        ----------
+        delta : float
+            Of (epsilon, delta)-DP.
+
+        Returns
+        -------
+        mapping of str to float
+            Epsilons by the ids of bounds and stages.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> list(li.account(run).explain())
+        ['composition/fixed-order', 'composition/sampled']
+        """
+        epsilons: dict[str, float] = {}
+        for id_, profile in self.used.items():
+            epsilons[id_] = profile.epsilon(delta)
+            exact = _exact(profile)
+            if isinstance(exact, StagedProfile):
+                for stage_id, stage in exact.stages.items():
+                    epsilons[stage_id] = self._as_computed(stage).epsilon(delta)
+        return epsilons
+
+    def by_position(self) -> Sequence[PrivacyProfile]:
+        """The guarantee of each position in the order of the batches, first to last.
+
+        Returns
+        -------
+        sequence of PrivacyProfile
+            From the best bound that distinguishes positions; only this report if none does.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> len(li.account(run).by_position())
+        1
+        """
+        by_position = [id_ for id_ in self.used if RECORDS[id_].by_position is not None]
+        if self.of_more_than_the_run or not by_position:
+            return [self]
+        best = min(by_position, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
+        positions = RECORDS[best].positions(self.run)
+        assert positions is not None
+        mu = person_mu(self.other_releases, self.run)
+        return [self._as_computed(compose_with_gaussian(exact, mu)) for exact in positions]
+
+    def _as_computed(self, exact: PrivacyProfile) -> PrivacyProfile:
+        """A guarantee of exact arithmetic, weakened by the rounding of the results."""
+        return exact if self.rounding is None else RoundedProfile(exact, self.rounding)
+
+    @cached_property
+    def lower_bounds(self) -> Mapping[str, LowerProfile]:
+        """The lower bounds that apply, by id."""
+        later = {one.id: one.profile(self.run) for one in self.later_lower_bounds}
+        return {**self.quick_lower_bounds, **later}
+
+    @cached_property
+    def quick_lower_bounds(self) -> Mapping[str, LowerProfile]:
+        """The lower bounds that apply and take little time: texts and pages evaluate these."""
+        return {one.id: one.profile(self.run) for one in self._applying if one.quick(self.run)}
+
+    @property
+    def later_lower_bounds(self) -> tuple[LowerBound, ...]:
+        """The lower bounds that apply and may take longer than the guarantee itself."""
+        return tuple(one for one in self._applying if not one.quick(self.run))
+
+    @cached_property
+    def _applying(self) -> tuple[LowerBound, ...]:
+        if self.of_more_than_the_run:
+            return ()
+        return tuple(
+            bound
+            for bound in LOWER_BOUNDS.values()
+            if not bound.listed_only and not bound.unmet(self.run)
+        )
+
+    @property
+    def lower(self) -> BestLowerProfile:
+        """The largest of the lower bounds that apply: no valid guarantee is below it."""
+        return BestLowerProfile(tuple(self.lower_bounds.values()))
+
+    def ratio_to_lower_bound(self, delta: float) -> float:
+        """The certified epsilon divided by the best lower bound; inf if that is not positive.
+
+        Parameters
+        ----------
+        delta : float
+            Of (epsilon, delta)-DP.
+
+        Returns
+        -------
+        float
+            At least 1.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun(
+        ...     loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=li.FullBatch(examples=100),
+        ...     steps=10, step_size=0.1, noise_std=0.1)
+        >>> round(li.account(run).ratio_to_lower_bound(1e-5), 6)
+        1.0
+        """
+        return ratio_to_lower(self.epsilon(delta), self.lower.epsilon(delta))
+
+    @cached_property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """Estimates of the run alone that apply, by id; they are no guarantees.
+
+        An estimate may be below what really leaks.  None is part of the guarantee, of a
+        certificate, of a ledger or of a statement.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0,
+        ...     step_size=0.1)
+        >>> report = li.account(run)
+        >>> found = report.estimates["published/steinke-et-al/linear-estimate"]
+        >>> round(found.epsilon_estimate(1e-5), 2), round(report.epsilon(1e-5), 2)
+        (0.52, 0.53)
+        """
+        if self.of_more_than_the_run:
+            return {}
+        return {
+            one.id: one.estimate(self.run)
+            for one in APPROXIMATIONS.values()
+            if not one.unmet(self.run)
+        }
+
+    @cached_property
+    def under_other_adjacency(self) -> PrivacyReport | None:
+        """The report on this training under the other adjacency, if that takes little time.
+
+        None if it takes longer, if this report is about more than the run or not certified, or if
+        the run does not state the largest gradient of one example (`TrainingRun.under`).
+        """
+        if self.of_more_than_the_run:
+            return None
+        (other,) = (adjacency for adjacency in ADJACENCIES if adjacency != self.run.adjacency)
+        run = self.run.under(other) if self._is_quick() else None
+        if run is None or self.certainty is not Certainty.UPPER:
+            return None
+        report = account(run, other_releases=[one.under(other) for one in self.other_releases])
+        return report if self.rounding is None else report.computed(self.rounding)
+
+    def cheap(self) -> PrivacyReport:
+        """The report by those bounds alone whose whole curves take little time."""
+        quick = [id_ for id_ in self.used if RECORDS[id_].is_quick(self.run)] or list(self.used)
+        return replace(self, all=LazyProfiles(some_of(self.used, quick), cheap))
+
+    def _is_quick(self) -> bool:
+        if self.run.batches.resampling is Resampling.EACH_STEP:
+            return all(id_.startswith(_COMPOSITION) for id_ in self.all)
+        return bool(NON_CONVEX.unmet(self.run))
 
     def with_release(self, release: Release, rounding: Rounding | None = None) -> PrivacyReport:
         """The report on this run and one more published statistic of the same examples.
@@ -287,7 +452,6 @@ class PrivacyReport(BestProfile):
         >>> len(more.other_releases), more.epsilon(1e-5) > li.account(run).epsilon(1e-5)
         (1, True)
         """
-
         other_releases = (*self.other_releases, release)
         joint = None
         if self.rounding is not None:
@@ -337,7 +501,7 @@ class PrivacyReport(BestProfile):
         if self.rounding is not None:
             raise ValueError("the rounding of these results is charged already")
         require_plain_steps(self.run, "the charge for rounding")
-        profiles = LazyProfiles(self.all, partial(_computed, rounding))
+        profiles = LazyProfiles(self.all, partial(RoundedProfile, rounding=rounding))
         return replace(self, all=profiles, rounding=rounding)
 
     def __repr__(self) -> str:
@@ -352,167 +516,6 @@ class PrivacyReport(BestProfile):
         ]
         apart = [f"not including={list(self.preprocessing)}"] if self.preprocessing else []
         return f"PrivacyReport({', '.join([epsilon, of, *more, *apart])})"
-
-    @cached_property
-    def used(self) -> Mapping[str, PrivacyProfile]:
-        """The guarantees in use, by id: those of proved bounds, or all if no bound is proved."""
-        proved = [id_ for id_ in self.all if RECORDS[id_].certainty is Certainty.UPPER]
-        return some_of(self.all, proved) if proved else self.all
-
-    @property
-    def profiles(self) -> tuple[PrivacyProfile, ...]:
-        """The guarantees in use."""
-        return tuple(self.used[id_] for id_ in track("accounting", list(self.used)))
-
-    @property
-    def certainty(self) -> Certainty:
-        """`UPPER`, or `AS_PUBLISHED` if no bound in use is proved."""
-        return RECORDS[next(iter(self.used))].certainty
-
-    def explain(self, delta: float = USUAL_DELTA) -> Mapping[str, float]:
-        """The epsilon of every bound and, below it, of every stage of its proof that applies.
-
-        Parameters
-        ----------
-        delta : float
-            Of (epsilon, delta)-DP.
-
-        Returns
-        -------
-        mapping of str to float
-            Epsilons by the ids of bounds and stages.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> list(li.account(run).explain())
-        ['composition/fixed-order', 'composition/sampled']
-        """
-        epsilons: dict[str, float] = {}
-        for id_, profile in self.used.items():
-            epsilons[id_] = profile.epsilon(delta)
-            exact = profile.exact if isinstance(profile, RoundedProfile) else profile
-            if isinstance(exact, StagedProfile):
-                for stage_id, stage in exact.stages.items():
-                    epsilons[stage_id] = self._as_computed(stage).epsilon(delta)
-        return epsilons
-
-    @property
-    def of_more_than_the_run(self) -> bool:
-        """Whether the report is about more models than the one that `run` trained."""
-        return self.selected or self.followed is not None
-
-    @cached_property
-    def lower_bounds(self) -> Mapping[str, LowerProfile]:
-        """The lower bounds that apply, by id."""
-        later = {one.id: one.profile(self.run) for one in self.later_lower_bounds}
-        return {**self.quick_lower_bounds, **later}
-
-    @cached_property
-    def quick_lower_bounds(self) -> Mapping[str, LowerProfile]:
-        """Those of them that take little time, which is what texts and pages evaluate."""
-        return {one.id: one.profile(self.run) for one in self._applying if one.quick(self.run)}
-
-    @property
-    def later_lower_bounds(self) -> tuple[LowerBound, ...]:
-        """The lower bounds that apply and may take longer than the guarantee itself."""
-        return tuple(one for one in self._applying if not one.quick(self.run))
-
-    @cached_property
-    def _applying(self) -> tuple[LowerBound, ...]:
-        if self.of_more_than_the_run:
-            return ()
-        return tuple(
-            bound
-            for bound in LOWER_BOUNDS.values()
-            if not bound.listed_only and not bound.unmet(self.run)
-        )
-
-    @cached_property
-    def estimates(self) -> Mapping[str, Estimate]:
-        """Estimates of the run alone that apply, by id; they are no guarantees.
-
-        An estimate may be below what really leaks.  None is part of the guarantee, of a
-        certificate, of a ledger or of a statement.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0,
-        ...     step_size=0.1)
-        >>> report = li.account(run)
-        >>> found = report.estimates["published/steinke-et-al/linear-estimate"]
-        >>> round(found.epsilon_estimate(1e-5), 2), round(report.epsilon(1e-5), 2)
-        (0.52, 0.53)
-        """
-        if self.of_more_than_the_run:
-            return {}
-        return {
-            one.id: one.estimate(self.run)
-            for one in APPROXIMATIONS.values()
-            if not one.unmet(self.run)
-        }
-
-    @property
-    def lower(self) -> BestLowerProfile:
-        """The largest of the lower bounds that apply: no valid guarantee is below it."""
-        return BestLowerProfile(tuple(self.lower_bounds.values()))
-
-    def ratio_to_lower_bound(self, delta: float) -> float:
-        """The certified epsilon divided by the best lower bound; inf if that is not positive.
-
-        Parameters
-        ----------
-        delta : float
-            Of (epsilon, delta)-DP.
-
-        Returns
-        -------
-        float
-            At least 1.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun(
-        ...     loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=li.FullBatch(examples=100),
-        ...     steps=10, step_size=0.1, noise_std=0.1)
-        >>> round(li.account(run).ratio_to_lower_bound(1e-5), 6)
-        1.0
-        """
-        return ratio_to_lower(self.epsilon(delta), self.lower.epsilon(delta))
-
-    def by_position(self) -> Sequence[PrivacyProfile]:
-        """The guarantee of each position in the order of the batches, first to last.
-
-        Returns
-        -------
-        sequence of PrivacyProfile
-            From the best bound that distinguishes positions; only this report if none does.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> len(li.account(run).by_position())
-        1
-        """
-        by_position = [id_ for id_ in self.used if RECORDS[id_].by_position is not None]
-        if self.of_more_than_the_run or not by_position:
-            return [self]
-        best = min(by_position, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
-        positions = RECORDS[best].positions(self.run)
-        assert positions is not None
-        mu = person_mu(self.other_releases, self.run)
-        return [self._as_computed(compose_with_gaussian(exact, mu)) for exact in positions]
-
-    def _as_computed(self, exact: PrivacyProfile) -> PrivacyProfile:
-        """A guarantee of exact arithmetic, weakened by the rounding of the results."""
-        return exact if self.rounding is None else RoundedProfile(exact, self.rounding)
 
     def __str__(self) -> str:
         from lastiterate.report.text import as_text
@@ -563,41 +566,6 @@ class PrivacyReport(BestProfile):
             return as_html(self, delta=delta, title=title)
         write_html(self, path, delta=delta, title=title)
         return None
-
-    def to_dp_event(self) -> Any:
-        """The report as an event of `dp_accounting`, to be composed with others.
-
-        For adjacency "zero-out" a GaussianDpEvent of 1/mu, for accountants of REPLACE_SPECIAL
-        (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
-        `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.  A report
-        of more than a run (other releases, private selection, unlearning) has no event for
-        "replace" and is refused there.  A report that includes rounding, as that of every fitted
-        model, is always refused: no event holds rounding, and `to_pld` includes it.  For persons
-        with several examples the event is of whole persons, and all others composed with it must
-        be, too.
-
-        Returns
-        -------
-        dp_accounting.DpEvent
-            The event.
-
-        Raises
-        ------
-        InvalidParameter
-            If the report is of more than a run and its adjacency is "replace", or includes
-            rounding.
-
-        Examples
-        --------
-        >>> import lastiterate as li
-        >>> run = li.TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> type(li.account(run).to_dp_event()).__name__
-        'GaussianDpEvent'
-        """
-        from lastiterate.dp_accounting import event_of
-
-        return event_of(self)
 
     def statement(
         self,
@@ -666,9 +634,40 @@ class PrivacyReport(BestProfile):
 
         return as_json(self, delta=delta)
 
+    def to_dp_event(self) -> Any:
+        """The report as an event of `dp_accounting`, to be composed with others.
 
-def _computed(rounding: Rounding, profile: PrivacyProfile) -> PrivacyProfile:
-    return RoundedProfile(profile, rounding)
+        For adjacency "zero-out" a GaussianDpEvent of 1/mu, for accountants of REPLACE_SPECIAL
+        (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
+        `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.  A report
+        of more than a run (other releases, private selection, unlearning) has no event for
+        "replace" and is refused there.  A report that includes rounding, as that of every fitted
+        model, is always refused: no event holds rounding, and `to_pld` includes it.  For persons
+        with several examples the event is of whole persons, and all others composed with it must
+        be, too.
+
+        Returns
+        -------
+        dp_accounting.DpEvent
+            The event.
+
+        Raises
+        ------
+        InvalidParameter
+            If the report is of more than a run and its adjacency is "replace", or includes
+            rounding.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> type(li.account(run).to_dp_event()).__name__
+        'GaussianDpEvent'
+        """
+        from lastiterate.dp_accounting import event_of
+
+        return event_of(self)
 
 
 def _exact(profile: PrivacyProfile) -> PrivacyProfile:

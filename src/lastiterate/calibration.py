@@ -20,10 +20,10 @@ from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7
 _JUST_BELOW = 0.9 * _TOLERANCE
-_STRIDE = 0.02  # beyond where epsilon would be met if it were inverse to the noise
+_FIRST_STRIDE = 0.02  # beyond where epsilon would be met if it were inverse to the noise
 _FARTHEST_NOISE = 690.0  # in logarithms
 _MOST_STEPS = 10**12
-_FAR = 50.0
+_LARGEST_LOG_RATIO = 50.0
 
 
 def calibrate(
@@ -86,7 +86,7 @@ def calibrate(
     epsilon = _check.target_epsilon("epsilon", epsilon, or_zero=True)
     delta = _check.number("delta", delta, above=0.0, below=1.0)
     _check.choice("over", over, among=tuple(_SEARCHES))
-    return _calibrated(run, _Excess(epsilon, delta, bounds, tuple(other_releases), {}), over)
+    return _calibrate(run, _Excess(epsilon, delta, bounds, tuple(other_releases), {}), over)
 
 
 def calibrate_quickly(
@@ -97,10 +97,10 @@ def calibrate_quickly(
     Bounds are quick if their whole curves take little time.
     """
     excess = _Excess(epsilon, delta, None, (), {})
-    return _calibrated(run, excess.quickly(run) or excess, over)
+    return _calibrate(run, excess.quickly(run) or excess, over)
 
 
-def _calibrated(run: TrainingRun, excess: _Excess, over: str) -> TrainingRun:
+def _calibrate(run: TrainingRun, excess: _Excess, over: str) -> TrainingRun:
     with throughout("calibrating"):
         return _SEARCHES[over](run, excess, f"({excess.epsilon:g}, {excess.delta:g})-DP")
 
@@ -113,13 +113,13 @@ class _Excess:
     delta: float
     bounds: str | list[str] | tuple[str, ...] | None
     other_releases: tuple[Release, ...]
-    known: dict[TrainingRun, float]
+    excesses: dict[TrainingRun, float]
     cheaply: bool = False
 
     def __call__(self, run: TrainingRun) -> float:
-        if run not in self.known:
-            self.known[run] = self._compute(run)
-        return self.known[run]
+        if run not in self.excesses:
+            self.excesses[run] = self._compute(run)
+        return self.excesses[run]
 
     def _compute(self, run: TrainingRun) -> float:
         try:
@@ -128,7 +128,7 @@ class _Excess:
         except NoBoundApplies:
             if np.min(run.noise_std) > 0.0:
                 raise  # no noise will help
-            return _FAR
+            return _LARGEST_LOG_RATIO
         if self.epsilon == 0.0:
             return _log_ratio(report.delta(0.0), self.delta)
         return _log_ratio(report.epsilon(self.delta), self.epsilon)
@@ -141,7 +141,7 @@ class _Excess:
             or run.batches.resampling not in (Resampling.ONCE, Resampling.EACH_EPOCH)
         ):
             return None
-        return replace(self, cheaply=True, known={})
+        return replace(self, cheaply=True, excesses={})
 
 
 def _least_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
@@ -181,7 +181,7 @@ def _least_log(
     need no more noise.  Else their shape tells where to look.
     """
 
-    def search(objective: _Excess, first: float, stride: float = _STRIDE) -> float | None:
+    def search(objective: _Excess, first: float, stride: float = _FIRST_STRIDE) -> float | None:
         return least_met(
             lambda log: objective(changed(log)),
             first,
@@ -203,7 +203,7 @@ def _least_log(
             start,
             tolerance=_TOLERANCE,
             farthest=_FARTHEST_NOISE,
-            stride=_STRIDE,
+            stride=_FIRST_STRIDE,
         )
     return search(excess, start) if near is None else search(excess, near, _JUST_BELOW)
 
@@ -249,8 +249,12 @@ def _noise_for_one_step(run: TrainingRun, excess: _Excess, target: str) -> str:
 
 def _log_ratio(value: float, target: float) -> float:
     if value == 0.0:
-        return -_FAR
-    return min(max(math.log(value / target), -_FAR), _FAR) if math.isfinite(value) else _FAR
+        return -_LARGEST_LOG_RATIO
+    return (
+        min(max(math.log(value / target), -_LARGEST_LOG_RATIO), _LARGEST_LOG_RATIO)
+        if math.isfinite(value)
+        else _LARGEST_LOG_RATIO
+    )
 
 
 def _least_release_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:

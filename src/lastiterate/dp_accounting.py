@@ -1,4 +1,4 @@
-"""Guarantees of last iterates among `dp_accounting`'s events and accountants.
+"""Guarantees of last iterates among `dp_accounting`'s events and accountants, and its other events.
 
     accountant = LastIterateAccountant(NeighboringRelation.REPLACE_ONE)
     accountant.compose(LastIterateDpEvent.of(run)).compose(GaussianDpEvent(5.0)).get_epsilon(1e-5)
@@ -9,6 +9,8 @@ examples take part independently of each other, "zero-out" is ADD_OR_REMOVE_ONE 
 accountants do not know this event.  A report of "zero-out" with a finite mu becomes a plain
 GaussianDpEvent instead, which is for REPLACE_SPECIAL alone: dp-accounting's accountant for Renyi
 divergences does not double it under REPLACE_ONE (google/differential-privacy#378).
+
+A ledger keeps the events of other mechanisms, which may be made of events, as plain records.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import at_most
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.profile import pld as dp_accounting
+from lastiterate.profile import pld
 from lastiterate.profile.curve import atoms
 from lastiterate.profile.losses import LossCells
 from lastiterate.profile.pld import (
@@ -38,14 +40,28 @@ from lastiterate.run.training_run import ADD_REMOVE, TrainingRun, known_adjacenc
 
 try:
     import attr
-    from dp_accounting.dp_event import DpEvent
+    from dp_accounting import dp_event
+    from dp_accounting.dp_event import DpEvent, GaussianDpEvent
     from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
     from dp_accounting.privacy_accountant import NeighboringRelation
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.dp_accounting", extra="") from error
 
-
-RELATIONS = {"zero-out": "REPLACE_SPECIAL", "replace": "REPLACE_ONE"}
+LEFT_OUT, REPLACED = "REPLACE_SPECIAL", "REPLACE_ONE"
+RELATIONS = {"zero-out": LEFT_OUT, "replace": REPLACED}
+# By the parts of their names before "DpEvent": which numbers they have, and what these must be.
+_LIMITS: dict[str, dict[str, Any]] = {
+    "Gaussian": {"noise_multiplier": {"above": 0.0}},
+    "Laplace": {"noise_multiplier": {"above": 0.0}},
+    "PoissonSampled": {"sampling_probability": {"above": 0.0, "at_most": 1.0}},
+    "DiscreteLaplace": {"noise_parameter": {"above": 0.0}},
+    "SelfComposed": {},
+    "Composed": {},
+    "NoOp": {},
+}
+_COUNT_NAMES = {"SelfComposed": "count", "DiscreteLaplace": "sensitivity"}
+_HOLD_ONE_EVENT = ("PoissonSampled", "SelfComposed")
+_MUST_BE = "made of dp-accounting's " + ", ".join(f"{name}DpEvent" for name in _LIMITS)
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -90,9 +106,9 @@ class LastIterateAccountant(PLDAccountant):
         return 1.0 if is_without_privacy(self) else self._losses().delta(target_epsilon)
 
     def _losses(self) -> LossDistributionProfile:
-        pld = accountant_losses(self)
-        whole = LossDistributionProfile(pld)
-        return LossDistributionProfile(pld, slack=whole.slack + self._slack)
+        distribution = accountant_losses(self)
+        whole = LossDistributionProfile(distribution)
+        return LossDistributionProfile(distribution, slack=whole.slack + self._slack)
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
         if not isinstance(event, LastIterateDpEvent):
@@ -127,8 +143,6 @@ def _losses_of(run: str, cell: float) -> Any:
 
 def event_of(report: PrivacyReport) -> Any:
     """The event of a report, see `PrivacyReport.to_dp_event`."""
-    from dp_accounting.dp_event import GaussianDpEvent
-
     if report.rounding is not None:
         must_be = (
             "of exact arithmetic: an event cannot hold the rounding of a computed result; use "
@@ -147,38 +161,19 @@ def event_of(report: PrivacyReport) -> Any:
     return LastIterateDpEvent.of(report.run)
 
 
-# Other mechanisms, as dp-accounting calls them: events, and events made of events.
-
-
-LEFT_OUT, REPLACED = "REPLACE_SPECIAL", "REPLACE_ONE"
-# By the parts of their names before "DpEvent": which numbers they have, and what these must be.
-_NUMBERS: dict[str, dict[str, Any]] = {
-    "Gaussian": {"noise_multiplier": {"above": 0.0}},
-    "Laplace": {"noise_multiplier": {"above": 0.0}},
-    "PoissonSampled": {"sampling_probability": {"above": 0.0, "at_most": 1.0}},
-    "DiscreteLaplace": {"noise_parameter": {"above": 0.0}},
-    "SelfComposed": {},
-    "Composed": {},
-    "NoOp": {},
-}
-_COUNTS = {"SelfComposed": "count", "DiscreteLaplace": "sensitivity"}
-_INSIDE = ("PoissonSampled", "SelfComposed")
-_MUST_BE = "made of dp-accounting's " + ", ".join(f"{name}DpEvent" for name in _NUMBERS)
-
-
 def as_record(event: Any) -> dict[str, Any]:
     """An event as plain numbers and words."""
     name = type(event).__name__.removesuffix("DpEvent")
-    if name not in _NUMBERS or not type(event).__module__.startswith("dp_accounting"):
+    if name not in _LIMITS or not type(event).__module__.startswith("dp_accounting"):
         raise InvalidParameter("event", event, must_be=_MUST_BE)
     record: dict[str, Any] = {"name": name}
-    for each, limits in _NUMBERS[name].items():
+    for each, limits in _LIMITS[name].items():
         record[each] = _check.number(each, getattr(event, each), **limits)
-    if name in _COUNTS:
-        record[_COUNTS[name]] = _check.count(
-            _COUNTS[name], getattr(event, _COUNTS[name]), at_least=1
+    if name in _COUNT_NAMES:
+        record[_COUNT_NAMES[name]] = _check.count(
+            _COUNT_NAMES[name], getattr(event, _COUNT_NAMES[name]), at_least=1
         )
-    if name in _INSIDE:
+    if name in _HOLD_ONE_EVENT:
         record["event"] = as_record(event.event)
     if name == "Composed":
         record["events"] = [as_record(each) for each in event.events]
@@ -187,15 +182,12 @@ def as_record(event: Any) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> Any:
     """The event itself."""
-    dp_accounting.require("a ledger with events")
-    from dp_accounting import dp_event
-
     arguments = {key: value for key, value in record.items() if key != "name"}
     if "event" in arguments:
         arguments["event"] = from_record(arguments["event"])
     if "events" in arguments:
         arguments["events"] = [from_record(each) for each in arguments["events"]]
-    if record.get("name") not in _NUMBERS:
+    if record.get("name") not in _LIMITS:
         raise InvalidParameter("event", dict(record), must_be=_MUST_BE)
     try:
         return getattr(dp_event, f"{record['name']}DpEvent")(**arguments)
@@ -203,22 +195,22 @@ def from_record(record: Mapping[str, Any]) -> Any:
         raise InvalidParameter("event", dict(record), must_be=f"{_MUST_BE} ({error})") from None
 
 
-def taken_apart(
+def constituents(
     record: Mapping[str, Any], times: int = 1
 ) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """The events of which it is composed, and how often each occurs."""
+    """Yields the events that a composition consists of, and how often each occurs."""
     name = record["name"]
     if name == "SelfComposed":
-        yield from taken_apart(record["event"], times * record["count"])
+        yield from constituents(record["event"], times * record["count"])
     elif name == "Composed":
         for each in record["events"]:
-            yield from taken_apart(each, times)
+            yield from constituents(each, times)
     elif name != "NoOp":
         yield record, times
 
 
 def moved_farther(record: Mapping[str, Any], times: int) -> Mapping[str, Any] | None:
-    """The event of a sum that a change moves so many times as far, if that is one of them."""
+    """The event whose sum a change moves `times` as far; None if it is not known to be of a sum."""
     if record["name"] == "Laplace":
         noise = record["noise_multiplier"]
         less = noise if times == 1 else at_most(noise / times, ulps=1.0)
@@ -230,12 +222,12 @@ def moved_farther(record: Mapping[str, Any], times: int) -> Mapping[str, Any] | 
 
 def is_known(record: Mapping[str, Any], relation: str) -> bool:
     """Whether dp-accounting knows the losses of an event for this relation."""
-    return dp_accounting.is_supported(from_record(record), relation)
+    return pld.is_supported(from_record(record), relation)
 
 
 @lru_cache(maxsize=1024)
 def losses_of(text: str, relation: str) -> tuple[LossCells, ...]:
     """Privacy losses of an event in JSON, in both directions or, where they are equal, in one."""
     event = from_record(unambiguous_json(text))
-    distribution = dp_accounting.event_distribution(event, relation)
-    return tuple(map(atoms, dp_accounting.losses_of(distribution)))
+    distribution = pld.event_distribution(event, relation)
+    return tuple(map(atoms, pld.losses_of(distribution)))

@@ -1,4 +1,4 @@
-"""Errors a caller can act on, one class per kind of action."""
+"""Errors a caller can act on, one class per kind of action; warnings at the caller's own line."""
 
 import re
 import sys
@@ -9,6 +9,13 @@ from types import FrameType
 from typing import Any, Self
 
 from lastiterate._display import printable
+
+# Distributions whose modules have other names.
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
+# It asks for dm-tree, which it never imports and which cannot be built on Python 3.15.
+_WITHOUT_WHEELS = "pip install --no-deps 'dp-accounting>=0.5,<0.7' && pip install absl-py attrs"
+# The packages between a user's line and the library; their lines say nothing to a user.
+_PACKAGES_BETWEEN = frozenset({"lastiterate", "sklearn", "joblib", "opacus", "numpy", "contextlib"})
 
 
 class PrivacyWarning(UserWarning):
@@ -35,7 +42,7 @@ class InvalidParameter(LastIterateError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross from other processes as pickles.
-        return _raised_again, (type(self), self.name, self.value, self.must_be, self.found)
+        return _rebuild_error, (type(self), self.name, self.value, self.must_be, self.found)
 
 
 class InvalidType(InvalidParameter, TypeError):
@@ -143,12 +150,6 @@ class MissingExtra(LastIterateError, ImportError):
         return cls(what, package, extra=extra)
 
 
-# Distributions whose modules have other names.
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
-# It asks for dm-tree, which it never imports and which cannot be built on Python 3.15.
-_WITHOUT_WHEELS = "pip install --no-deps 'dp-accounting>=0.5,<0.7' && pip install absl-py attrs"
-
-
 @dataclass(frozen=True)
 class Unmet:
     """One hypothesis of one bound that this training run does not satisfy."""
@@ -200,7 +201,7 @@ class RefusedTraining(LastIterateError, ValueError):
         super().__init__(f"this training cannot be accounted for: {why}. Instead, {instead}.")
 
 
-def _raised_again(kind: type[InvalidParameter], *said: Any) -> InvalidParameter:
+def _rebuild_error(kind: type[InvalidParameter], *said: Any) -> InvalidParameter:
     name, value, must_be, found = said
     return kind(name, value, must_be=must_be, found=found)
 
@@ -208,13 +209,6 @@ def _raised_again(kind: type[InvalidParameter], *said: Any) -> InvalidParameter:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}...{text[-12:]}"
-
-
-# Warnings that point at the caller's own line, not into the library.
-
-
-# The packages between a user's line and the library; their lines say nothing to a user.
-_BETWEEN = frozenset({"lastiterate", "sklearn", "joblib", "opacus", "numpy", "contextlib"})
 
 
 def warn(message: str, category: type[Warning]) -> None:
@@ -233,4 +227,4 @@ def _levels_to_caller() -> int:
 
 def _is_between(frame: FrameType) -> bool:
     name = str(frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] in _BETWEEN
+    return name.partition(".")[0] in _PACKAGES_BETWEEN

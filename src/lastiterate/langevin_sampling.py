@@ -32,6 +32,8 @@ from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import Ball, Domain, TrainingRun, Unbounded
 from lastiterate.train.noise import BITS, project, randomness
 
+_NO_LAW = "above 0 on an unbounded domain: there is no law to draw from otherwise"
+
 
 @dataclass(frozen=True)
 class LangevinChain:
@@ -121,7 +123,7 @@ class LangevinChain:
         away = np.zeros_like(centre)
         unit = noise * 2.0**-BITS
         for _ in track("sampling", range(self.run.steps)):
-            slope = _checked(gradient(centre + away), centre.shape)
+            slope = _finite_gradient(gradient(centre + away), centre.shape)
             # On the grid of the noise, of which the floor is added, as in training.
             drawn = source.rounded_normals(centre.shape, BITS)
             whole = np.rint((away - eta * slope) / unit) + drawn
@@ -196,7 +198,7 @@ def langevin(
     return LangevinChain(run)
 
 
-def _checked(slope: ArrayLike, shape: tuple[int, ...]) -> Array:
+def _finite_gradient(slope: ArrayLike, shape: tuple[int, ...]) -> Array:
     """A gradient of the private density, whose values no message may show."""
     array = np.asarray(slope, dtype=np.float64)
     if array.shape == shape and np.all(np.isfinite(array)):
@@ -205,9 +207,6 @@ def _checked(slope: ArrayLike, shape: tuple[int, ...]) -> Array:
     found = "a number that is not finite" if shaped else f"one of shape {array.shape}"
     must_be = f"finite and of shape {shape}, as start is"
     raise InvalidParameter("gradient(x)", must_be=must_be, found=found)
-
-
-_NO_LAW = "above 0 on an unbounded domain: there is no law to draw from otherwise"
 
 
 def stationary_profile(run: TrainingRun) -> GaussianProfile:

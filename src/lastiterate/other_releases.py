@@ -16,6 +16,19 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter
 
+MEAN = "mean"
+OUTLIERS = "outliers"
+UNDECLARED = "undeclared"
+RATES = "rates"
+INTERVALS = "intervals"
+# Of the squared norm: gradient and Hessian, then a second gradient and the covariance.
+INTERVAL_SHARES = ((0.1, 0.4), (0.4, 0.1))
+ACCURACY = "accuracy"
+ERRORS = "errors"
+PUBLISHED = "published (noisy)"
+NOISE_OF_COUNTS = "noise_std of each count"
+OUTLIER_COUNTS = ("long rows", "short rows", "targets outside")
+
 
 @dataclass(frozen=True)
 class StatisticKind:
@@ -32,20 +45,6 @@ class StatisticKind:
     def __post_init__(self) -> None:
         object.__setattr__(self, "summed", self.summed or self.words)
         object.__setattr__(self, "published", self.published or f"{self.words}, with noise")
-
-
-MEAN = "mean"
-OUTLIERS = "outliers"
-UNDECLARED = "undeclared"
-RATES = "rates"
-INTERVALS = "intervals"
-# Of the squared norm: gradient and Hessian, then a second gradient and the covariance.
-INTERVAL_SHARES = ((0.1, 0.4), (0.4, 0.1))
-ACCURACY = "accuracy"
-ERRORS = "errors"
-PUBLISHED = "published (noisy)"
-NOISE_OF_COUNTS = "noise_std of each count"
-OUTLIER_COUNTS = ("long rows", "short rows", "targets outside")
 
 
 def _interval_sensitivity(adjacency: str) -> float:
@@ -159,7 +158,7 @@ class Release:
         }
 
 
-def from_record(record: Mapping[str, Any], *, adjacency: str) -> Release:
+def release_from_record(record: Mapping[str, Any], *, adjacency: str) -> Release:
     """The release that a certificate states, if its sensitivity is large enough."""
     release = Release(record["kind"], record["sensitivity"], record["noise_std"])
     if record["what"] != KINDS[release.kind].words:

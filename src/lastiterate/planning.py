@@ -15,7 +15,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.powers import log_of, power
 from lastiterate.accounting import account
-from lastiterate.bounds.published import chourasia_ye_shokri as risk_plans
+from lastiterate.bounds.published.chourasia_ye_shokri import plan_for_epsilon
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.ordered import FullBatch
@@ -126,14 +126,12 @@ def plan(
         noise_std=1.0,
         domain=Ball(2.0 * L / m),
     )
-    theirs = risk_plans.plan_for_epsilon(
-        description, dimension=d, lipschitz=L, epsilon=target, delta=delta
-    )
-    return Plan(*_best(description, d, target, delta), PublishedPlan(*theirs))
+    theirs = plan_for_epsilon(description, dimension=d, lipschitz=L, epsilon=target, delta=delta)
+    return Plan(*_best_run(description, d, target, delta), PublishedPlan(*theirs))
 
 
 def excess_risk(run: TrainingRun, dimension: int) -> float:
-    """The bound above, from a start anywhere in the domain."""
+    """The bound on the expected excess risk, from a start anywhere in the domain."""
     require_plain_steps(run, "a bound on the excess risk")
     if not isinstance(run.domain, Ball) or run.loss.smoothness is None or not run.is_constant:
         must_be = "a smooth run of constant steps on a bounded domain"
@@ -148,7 +146,7 @@ def excess_risk(run: TrainingRun, dimension: int) -> float:
     return run.loss.smoothness / 2.0 * (kept * run.domain.diameter**2 + spread)
 
 
-def _best(
+def _best_run(
     description: TrainingRun, dimension: int, epsilon: float, delta: float
 ) -> tuple[TrainingRun, float]:
     loss = description.loss

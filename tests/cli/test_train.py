@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate.certificate.fields import digest
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
-from lastiterate.cli import trained_model as training
+from lastiterate.cli import train as training
 from lastiterate.report import html
 from lastiterate.train.noise import Randomness
 

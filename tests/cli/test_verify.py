@@ -13,7 +13,7 @@ import pytest
 import lastiterate as li
 from lastiterate import _files
 from lastiterate._files import PAGE_START
-from lastiterate.certificate import fields as statements
+from lastiterate.certificate import fields
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
@@ -345,7 +345,7 @@ class TestTensorFiles:
 
 
 def sealed(record):
-    return json.dumps(record | {"digest": statements.digest(record)})
+    return json.dumps(record | {"digest": fields.digest(record)})
 
 
 class TestOtherVersions:
@@ -385,7 +385,7 @@ class TestOtherVersions:
         ledger = li.Ledger(tmp_path / "l", epsilon=4.0, delta=1e-5)
         ledger.add(fitted.certificate_)
         assert main(["ledger", "verify", str(ledger.path)]) == 0
-        monkeypatch.setattr(statements, "FORMAT", 9)
+        monkeypatch.setattr(fields, "FORMAT", 9)
         monkeypatch.setattr(li, "__version__", "9.0")
         with pytest.warns(UserWarning, match="entries 1 were issued by other versions"):
             assert ledger.verify().epsilon(1e-5) <= 1.0

@@ -308,7 +308,7 @@ def test_an_entry_costs_the_same_however_many_there_are(path, monkeypatch):
 
     counting(journal, "entry_of")
     counting(journal, "hash_of")
-    counting(LedgerState, "_take")
+    counting(LedgerState, "_apply")
     counting(np.fft, "rfft")
     seen = []
     for k in range(60):

@@ -24,7 +24,7 @@ from lastiterate.linear_model.intervals import (
     published_estimate,
     second_point,
 )
-from lastiterate.other_releases import INTERVALS, KINDS, Release, from_record
+from lastiterate.other_releases import INTERVALS, KINDS, Release, release_from_record
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import randomness, released_size
 from lastiterate.train.noisy_descent import gradient_sum
@@ -467,12 +467,12 @@ class TestFiles:
 class TestRefusals:
     def test_certificates_that_charge_less_or_state_another_release(self):
         record = Release.of_mu(INTERVALS, 0.5, adjacency="replace").as_record()
-        from_record(record, adjacency="replace")
+        release_from_record(record, adjacency="replace")
         with pytest.raises(InvalidParameter, match="sensitivity must be at least"):
-            from_record({**record, "sensitivity": 1.7}, adjacency="replace")
+            release_from_record({**record, "sensitivity": 1.7}, adjacency="replace")
         one_step = "the sums of gradients, of Hessians and of products of gradients"
         with pytest.raises(InvalidParameter, match="what must be"):
-            from_record({**record, "what": one_step}, adjacency="replace")
+            release_from_record({**record, "what": one_step}, adjacency="replace")
 
     def test_a_model_without_them(self):
         with pytest.raises(InvalidParameter, match="fitted with intervals=True"):

@@ -17,7 +17,7 @@ from lastiterate.linear_model import (
     PrivateSelection,
 )
 from lastiterate.linear_model import private_selection as candidates
-from lastiterate.other_releases import from_record as from_release
+from lastiterate.other_releases import release_from_record
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import from_dict
 
@@ -111,7 +111,9 @@ class TestGuarantee:
         stated = record["selection"]
         reports = []
         for one in stated["candidates"]:
-            others = [from_release(each, adjacency="replace") for each in one["other_releases"]]
+            others = [
+                release_from_record(each, adjacency="replace") for each in one["other_releases"]
+            ]
             reports.append(li.account(from_dict(one["run"]), other_releases=others))
         shape, stop = stated["shape"], stated["stop"]
         mean = 2 * (1 - stop) / (stop * (1 - stop**2))

@@ -1,6 +1,7 @@
-"""The fields that a certificate may have, and those that verification takes on trust.
+"""The fields that a certificate may have, what they state, and what verification takes on trust.
 
-An unknown field is refused: a reader would take it for verified.
+An unknown field is refused: a reader would take it for verified.  The arithmetic of a training is a
+field, too: which rounding its guarantee includes, and the constants from which that follows.
 """
 
 from __future__ import annotations
@@ -43,10 +44,41 @@ from lastiterate.train.data import is_digest
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
 from lastiterate.train.objectives import Objective, from_record
 
-# The record of the arithmetic of a training in its certificate, and its consequences.
+FORMAT = 8  # of 7 there were several; docs/review.md#exit-codes
+LONGER_ROWS = "scaled down to the bound"
+PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
+LABELS_DECLARED = "declared: an example with another label has gradient 0"
+LABELS_INFERRED = (
+    "inferred: the labels that occur are published, and a label that one example alone has tells "
+    "of it, which the guarantee does not include"
+)
+NO_LABELS = "none: targets are numbers"
+NO_ENCODING = "none: rows were given as numbers, without names"
+CLUSTER = (
+    "cluster: its workers and scheduler saw rows and iterates; the guarantee is of what left it"
+)
+PREPROCESSING = "preprocessing"
+_FITTED, _DECLARED_PUBLIC = "fitted", "declared public"
+_NOT_INCLUDED = (
+    "what fitted steps learnt from the same examples is published with the model, and the "
+    "guarantee does not include it"
+)
+LABELS = (LABELS_DECLARED, LABELS_INFERRED, NO_LABELS)
+_ENFORCED: dict[Hypothesis, str] = {
+    conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
+    " step counts only",
+    conditions.SECRET_ORDER: "drawn from the generator under randomness, used once and discarded",
+    conditions.CONVEX: "the residuals are clipped so that they are the gradient of a convex loss",
+    conditions.SMOOTH: "from the bound on features, to which longer rows are scaled down,"
+    " and the clip",
+    conditions.SHORT_STEPS: "the step size is a constant of the run,"
+    " checked against the smoothness",
+    conditions.NO_ACTIVE_CLIP: "no norm clipping: the clipped loss is the one described",
+}
+_NOT_ENFORCED = "not at all: stated by whoever trained"
+UNSIGNED_PARTS = ("digest", "signature", "earlier")  # about all others; and those followed
 
-
-NAME = "arithmetic"
+ARITHMETIC = "arithmetic"
 CHARGED = (
     "charged: iterates lie on a grid, noise is an exactly rounded Gaussian, and the error of every "
     "product is bounded; a computational guarantee, since the noise comes from a cipher"
@@ -67,7 +99,7 @@ ASSUMES = [
 NOT_COVERED = "timing, memory, faults, and whoever reads the process"
 # Only of sparse rows around a centre is the centre subtracted from outputs, which rounds more.
 TOGETHER, APART = "dense, or not centred", "sparse, and centred"
-FIELDS = (
+ARITHMETIC_FIELDS = (
     "rounding",
     "products",
     "rows",
@@ -79,101 +111,9 @@ FIELDS = (
     "assumes",
     "not covered",
 )
-_SLACK = 1e-9  # relative; other machines may round the same constants otherwise
-
-
-def arithmetic_record(
-    found: Arithmetic | None,
-    problem: Problem,
-    *,
-    precision: str,
-    seeded: bool,
-) -> dict[str, Any]:
-    """The record of an arithmetic that is charged, or of one that is not if none was found."""
-    if found is None:
-        return {"rounding": NOT_CHARGED, "products": precision}
-    return {
-        "rounding": CHARGED_WITH_SEED if seeded else CHARGED,
-        "products": precision,
-        "rows": APART if problem.apart else TOGETHER,
-        "offset": problem.offset,
-        "grid bits": found.bits,
-        "reach": found.reach,
-        "mu": found.mu,
-        "failure": found.failure,
-        "assumes": ASSUMES,
-        "not covered": NOT_COVERED,
-    }
-
-
-def is_charged(record: Mapping[str, Any]) -> bool:
-    """Whether a certificate's guarantee includes rounding."""
-    return bool(record[NAME]["rounding"] != NOT_CHARGED)
-
-
-def stated_problem(
-    record: Mapping[str, Any], objective: Objective, releases: Sequence[Release]
-) -> Problem | None:
-    """The public quantities that the charge follows from; None where nothing is charged."""
-    if not is_charged(record):
-        return None
-    features, stated = record["features"], record[NAME]
-    return Problem(
-        objective,
-        _check.count("features.width", features["width"], at_least=1),
-        _check.number("features.bound", features["bound"], above=0.0),
-        _check.number("features.intercept", features["intercept"], at_least=0.0),
-        _check.number("arithmetic.offset", stated["offset"], at_least=0.0),
-        apart=_check.choice("arithmetic.rows", stated["rows"], among=(TOGETHER, APART)) == APART
-        and any(one.kind == MEAN for one in releases),
-    )
-
-
-def wrong_arithmetic(
-    record: Mapping[str, Any],
-    problem: Problem | None,
-    runs: Sequence[TrainingRun],
-    releases: Sequence[Release],
-    *,
-    seeded: bool,
-) -> tuple[Rounding | None, list[str]]:
-    """The rounding that runs and public quantities imply, and why what is stated is not that."""
-    stated = record[NAME]
-    if problem is None:
-        known = set(stated) == {"rounding", "products"}
-        known = known and stated["products"] in ("float32", "float64")
-        wrong = [] if known else ["its arithmetic precision is unsupported"]
-        if any(run.loss.outputs is not None for run in runs):
-            # Shifts before a participation are proved for exact steps alone.
-            wrong.append("its run states loss.outputs, but its rounding is not charged")
-        return None, wrong
-    try:
-        found = arithmetic(runs, problem, releases)
-    except InvalidParameter as error:
-        return Rounding(math.inf, 1.0), [f"its {error}".removesuffix(".")]
-    derived = arithmetic_record(
-        found,
-        problem,
-        precision="float64",
-        seeded=seeded,
-    )
-    wrong = [
-        f"its arithmetic's {name} is not {must!r}"
-        for name, must in derived.items()
-        if name not in stated or not _same(stated[name], must)
-    ]
-    return found.rounding, wrong
-
-
-def _same(stated: Any, derived: Any) -> bool:
-    if isinstance(derived, float):
-        number = isinstance(stated, (int, float)) and not isinstance(stated, bool)
-        return number and math.isclose(stated, derived, rel_tol=_SLACK)
-    return bool(stated == derived) and type(stated) is type(derived)
-
+_RELATIVE_SLACK = 1e-9  # relative; other machines may round the same constants otherwise
 
 Names = Mapping[str, Any]  # a field by its name, to the names inside it; None where it is a value
-
 _RELEASE: Names = dict.fromkeys(("kind", "what", "sensitivity", "noise_std"))
 _FEATURES: Names = dict.fromkeys(("width", "bound", "intercept", "longer rows"))
 _CANDIDATE: Names = {
@@ -188,7 +128,7 @@ _TRAINING: Names = {
     "guarantee": dict.fromkeys(("epsilon", "delta", "adjacency", "bound", "certainty", "source")),
     "other_releases": [{**_RELEASE, PUBLISHED: None, NOISE_OF_COUNTS: None}],
     "features": _FEATURES,
-    NAME: dict.fromkeys(FIELDS),
+    ARITHMETIC: dict.fromkeys(ARITHMETIC_FIELDS),
     "selection": {
         **dict.fromkeys(("law", "shape", "stop")),
         "score": dict.fromkeys(("scored", "published")),
@@ -225,6 +165,150 @@ _ON_TRUST_OF_CHAINS = (
     "on trust, unless every certificate of the chain is signed: that no request was left out of "
     "the chain, and that no more rows went than are named"
 )
+_NOISY = {
+    OUTLIERS: "the noisy counts of outliers",
+    UNDECLARED: "the noisy counts of undeclared values",
+    MEAN: "the noisy mean",
+    RATES: "the noisy rates",
+    INTERVALS: "the noisy numbers of the intervals",
+    ACCURACY: "the noisy accuracy",
+    ERRORS: "the noisy mean of the errors",
+}
+
+
+def preprocessing(fitted: Sequence[str], declared_public: Sequence[str]) -> dict[str, Any]:
+    """The certificate's record of preprocessing: fitted steps, and steps declared public."""
+    return {
+        _FITTED: list(fitted),
+        _DECLARED_PUBLIC: list(declared_public),
+        "not included": _NOT_INCLUDED,
+    }
+
+
+def fitted_steps(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps that learnt from the same examples before the training."""
+    return tuple(record.get(PREPROCESSING, {}).get(_FITTED, ()))
+
+
+def steps_declared_public(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps that are stated, and not checked, to have learnt nothing from them."""
+    return tuple(record.get(PREPROCESSING, {}).get(_DECLARED_PUBLIC, ()))
+
+
+def is_preprocessing(stated: Any) -> bool:
+    """Whether this record says of one step or more on whose rows they were fitted."""
+    record = {PREPROCESSING: stated}
+    fitted, public = fitted_steps(record), steps_declared_public(record)
+    named = all(isinstance(name, str) and name for name in (*fitted, *public))
+    return bool(fitted or public) and named and stated == preprocessing(fitted, public)
+
+
+def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
+    """Hypotheses of the bound with this id on the run, each with how it is enforced, if it is."""
+    needed = [
+        {"needs": each.needs, "enforced": _ENFORCED.get(each, "by the description of the run")}
+        for each in RECORDS[bound].all_needs(run)
+    ]
+    if run.examples_per_person > 1:
+        most = f"no person with more than {run.examples_per_person} of the examples"
+        needed.append({"needs": most, "enforced": _NOT_ENFORCED})
+    return needed
+
+
+def caveats(labels: str, trusted: str | None) -> tuple[str, ...]:
+    """Sentences on what the guarantee leaves out: labels that occur, and who saw the rows."""
+    left_out = [f"Labels {LABELS_INFERRED}."] if labels == LABELS_INFERRED else []
+    return (*left_out, *([] if trusted is None else [f"Trusted {trusted}."]))
+
+
+def arithmetic_record(
+    found: Arithmetic | None,
+    problem: Problem,
+    *,
+    precision: str,
+    seeded: bool,
+) -> dict[str, Any]:
+    """The record of an arithmetic that is charged, or of one that is not if none was found."""
+    if found is None:
+        return {"rounding": NOT_CHARGED, "products": precision}
+    return {
+        "rounding": CHARGED_WITH_SEED if seeded else CHARGED,
+        "products": precision,
+        "rows": APART if problem.apart else TOGETHER,
+        "offset": problem.offset,
+        "grid bits": found.bits,
+        "reach": found.reach,
+        "mu": found.mu,
+        "failure": found.failure,
+        "assumes": ASSUMES,
+        "not covered": NOT_COVERED,
+    }
+
+
+def is_charged(record: Mapping[str, Any]) -> bool:
+    """Whether a certificate's guarantee includes rounding."""
+    return bool(record[ARITHMETIC]["rounding"] != NOT_CHARGED)
+
+
+def stated_problem(
+    record: Mapping[str, Any], objective: Objective, releases: Sequence[Release]
+) -> Problem | None:
+    """The public quantities that the charge follows from; None where nothing is charged."""
+    if not is_charged(record):
+        return None
+    features, stated = record["features"], record[ARITHMETIC]
+    return Problem(
+        objective,
+        _check.count("features.width", features["width"], at_least=1),
+        _check.number("features.bound", features["bound"], above=0.0),
+        _check.number("features.intercept", features["intercept"], at_least=0.0),
+        _check.number("arithmetic.offset", stated["offset"], at_least=0.0),
+        apart=_check.choice("arithmetic.rows", stated["rows"], among=(TOGETHER, APART)) == APART
+        and any(one.kind == MEAN for one in releases),
+    )
+
+
+def wrong_arithmetic(
+    record: Mapping[str, Any],
+    problem: Problem | None,
+    runs: Sequence[TrainingRun],
+    releases: Sequence[Release],
+    *,
+    seeded: bool,
+) -> tuple[Rounding | None, list[str]]:
+    """The rounding that runs and public quantities imply, and why what is stated is not that."""
+    stated = record[ARITHMETIC]
+    if problem is None:
+        known = set(stated) == {"rounding", "products"}
+        known = known and stated["products"] in ("float32", "float64")
+        wrong = [] if known else ["its arithmetic precision is unsupported"]
+        if any(run.loss.outputs is not None for run in runs):
+            # Shifts before a participation are proved for exact steps alone.
+            wrong.append("its run states loss.outputs, but its rounding is not charged")
+        return None, wrong
+    try:
+        found = arithmetic(runs, problem, releases)
+    except InvalidParameter as error:
+        return Rounding(math.inf, 1.0), [f"its {error}".removesuffix(".")]
+    derived = arithmetic_record(
+        found,
+        problem,
+        precision="float64",
+        seeded=seeded,
+    )
+    wrong = [
+        f"its arithmetic's {name} is not {must!r}"
+        for name, must in derived.items()
+        if name not in stated or not _agrees(stated[name], must)
+    ]
+    return found.rounding, wrong
+
+
+def _agrees(stated: Any, derived: Any) -> bool:
+    if isinstance(derived, float):
+        number = isinstance(stated, (int, float)) and not isinstance(stated, bool)
+        return number and math.isclose(stated, derived, rel_tol=_RELATIVE_SLACK)
+    return bool(stated == derived) and type(stated) is type(derived)
 
 
 def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
@@ -286,6 +370,23 @@ def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
     return reasons
 
 
+def _unknown(value: Any, names: Any, where: str) -> Iterator[str]:
+    if isinstance(names, Sequence):
+        for one in value:
+            yield from _unknown(one, names[0], where)
+    elif names is not None:
+        for name, inside in value.items():
+            if name not in names:
+                yield f"{where}{name}"
+            else:
+                yield from _unknown(inside, names[name], f"{where}{name}.")
+
+
+def is_sha256(value: object) -> bool:
+    """Whether this may be a digest of a model."""
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
 def _outputs(record: Mapping[str, Any]) -> int:
     return from_record(record["objective"]).outputs
 
@@ -303,57 +404,6 @@ def _are_maps(record: Mapping[str, Any]) -> bool:
         return False
     follow = all(one.width == other.input_width for one, other in pairwise(maps))
     return follow and maps[-1].width == record["features"]["width"]
-
-
-_NOISY = {
-    OUTLIERS: "the noisy counts of outliers",
-    UNDECLARED: "the noisy counts of undeclared values",
-    MEAN: "the noisy mean",
-    RATES: "the noisy rates",
-    INTERVALS: "the noisy numbers of the intervals",
-    ACCURACY: "the noisy accuracy",
-    ERRORS: "the noisy mean of the errors",
-}
-
-
-def on_trust(record: Mapping[str, Any]) -> list[str]:
-    """Lines that name what verification takes on trust."""
-    named = [words for name, words in _STATED.items() if name in record]
-    named += [
-        _NOISY.get(one["kind"], f"the noisy {one['kind']}") for one in record["other_releases"]
-    ]
-    if "selection" in record:
-        named.append("the score of the selection")
-    if "unlearning" in record:
-        named.append("which rows went")
-    lines = [_ON_TRUST, f"only stated, and not derived from anything: {'; '.join(named)}"]
-    return [*lines, _ON_TRUST_OF_CHAINS] if "unlearning" in record else lines
-
-
-def noisy_counts(record: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each release of noisy counts, which may be negative."""
-    for one in record["other_releases"]:
-        if one["kind"] in (OUTLIERS, UNDECLARED):
-            counts = ", ".join(f"{name} {count:,}" for name, count in one[PUBLISHED].items())
-            about = one[NOISE_OF_COUNTS]
-            yield f"counted (noisy, give or take {about:,.0f} each): {counts}"
-
-
-def is_sha256(value: object) -> bool:
-    """Whether this may be a digest of a model."""
-    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
-
-
-def _unknown(value: Any, names: Any, where: str) -> Iterator[str]:
-    if isinstance(names, Sequence):
-        for one in value:
-            yield from _unknown(one, names[0], where)
-    elif names is not None:
-        for name, inside in value.items():
-            if name not in names:
-                yield f"{where}{name}"
-            else:
-                yield from _unknown(inside, names[name], f"{where}{name}.")
 
 
 def _is_noisy(one: Mapping[str, Any]) -> bool:
@@ -393,95 +443,27 @@ _IS_PUBLISHED: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-# Statements common to all certificates: how hypotheses are enforced, and what is public.
-
-
-FORMAT = 8  # of 7 there were several; docs/review.md#exit-codes
-LONGER_ROWS = "scaled down to the bound"
-PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
-LABELS_DECLARED = "declared: an example with another label has gradient 0"
-LABELS_INFERRED = (
-    "inferred: the labels that occur are published, and a label that one example alone has tells "
-    "of it, which the guarantee does not include"
-)
-NO_LABELS = "none: targets are numbers"
-NO_ENCODING = "none: rows were given as numbers, without names"
-CLUSTER = (
-    "cluster: its workers and scheduler saw rows and iterates; the guarantee is of what left it"
-)
-PREPROCESSING = "preprocessing"
-_FITTED, _DECLARED_PUBLIC = "fitted", "declared public"
-_NOT_INCLUDED = (
-    "what fitted steps learnt from the same examples is published with the model, and the "
-    "guarantee does not include it"
-)
-
-
-def caveats(labels: str, trusted: str | None) -> tuple[str, ...]:
-    """Sentences on what the guarantee leaves out: labels that occur, and who saw the rows."""
-    left_out = [f"Labels {LABELS_INFERRED}."] if labels == LABELS_INFERRED else []
-    return (*left_out, *([] if trusted is None else [f"Trusted {trusted}."]))
-
-
-LABELS = (LABELS_DECLARED, LABELS_INFERRED, NO_LABELS)
-_ENFORCED: dict[Hypothesis, str] = {
-    conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
-    " step counts only",
-    conditions.SECRET_ORDER: "drawn from the generator under randomness, used once and discarded",
-    conditions.CONVEX: "the residuals are clipped so that they are the gradient of a convex loss",
-    conditions.SMOOTH: "from the bound on features, to which longer rows are scaled down,"
-    " and the clip",
-    conditions.SHORT_STEPS: "the step size is a constant of the run,"
-    " checked against the smoothness",
-    conditions.NO_ACTIVE_CLIP: "no norm clipping: the clipped loss is the one described",
-}
-
-
-def preprocessing(fitted: Sequence[str], declared_public: Sequence[str]) -> dict[str, Any]:
-    """The certificate's record of preprocessing: fitted steps, and steps declared public."""
-    return {
-        _FITTED: list(fitted),
-        _DECLARED_PUBLIC: list(declared_public),
-        "not included": _NOT_INCLUDED,
-    }
-
-
-def fitted_steps(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """The steps that learnt from the same examples before the training."""
-    return tuple(record.get(PREPROCESSING, {}).get(_FITTED, ()))
-
-
-def steps_declared_public(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """The steps of which it is only stated that they did not."""
-    return tuple(record.get(PREPROCESSING, {}).get(_DECLARED_PUBLIC, ()))
-
-
-def is_preprocessing(stated: Any) -> bool:
-    """Whether it says whose rows steps were fitted on, of one step at least."""
-    record = {PREPROCESSING: stated}
-    names = (*fitted_steps(record), *steps_declared_public(record))
-    parts = fitted_steps(record), steps_declared_public(record)
-    return (
-        bool(names)
-        and all(isinstance(name, str) and name for name in names)
-        and stated == preprocessing(*parts)
-    )
-
-
-def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
-    """Hypotheses of the bound with this id on the run, each with how it is enforced, if it is."""
-    needed = [
-        {"needs": each.needs, "enforced": _ENFORCED.get(each, "by the description of the run")}
-        for each in RECORDS[bound].all_needs(run)
+def on_trust(record: Mapping[str, Any]) -> list[str]:
+    """Lines that name what verification takes on trust."""
+    named = [words for name, words in _STATED.items() if name in record]
+    named += [
+        _NOISY.get(one["kind"], f"the noisy {one['kind']}") for one in record["other_releases"]
     ]
-    if run.examples_per_person > 1:
-        most = f"no person with more than {run.examples_per_person} of the examples"
-        needed.append({"needs": most, "enforced": _NOT_ENFORCED})
-    return needed
+    if "selection" in record:
+        named.append("the score of the selection")
+    if "unlearning" in record:
+        named.append("which rows went")
+    lines = [_ON_TRUST, f"only stated, and not derived from anything: {'; '.join(named)}"]
+    return [*lines, _ON_TRUST_OF_CHAINS] if "unlearning" in record else lines
 
 
-_NOT_ENFORCED = "not at all: stated by whoever trained"
-UNSIGNED_PARTS = ("digest", "signature", "earlier")  # about all others; and those followed
+def noisy_counts(record: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each release of noisy counts, which may be negative."""
+    for one in record["other_releases"]:
+        if one["kind"] in (OUTLIERS, UNDECLARED):
+            counts = ", ".join(f"{name} {count:,}" for name, count in one[PUBLISHED].items())
+            about = one[NOISE_OF_COUNTS]
+            yield f"counted (noisy, give or take {about:,.0f} each): {counts}"
 
 
 def plain_text(record: Mapping[str, Any]) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import lastiterate
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.certificate import fields as statements
-from lastiterate.certificate.fields import NAME, arithmetic_record
+from lastiterate.certificate import fields
+from lastiterate.certificate.fields import ARITHMETIC, arithmetic_record
 from lastiterate.features.known_maps import FEATURE_MAPS
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import arithmetic, problem_of
@@ -25,7 +25,7 @@ def issue(
     *,
     delta: float,
     provenance: str,
-    labels: str = statements.NO_LABELS,
+    labels: str = fields.NO_LABELS,
     other_releases: Sequence[Mapping[str, Any]] = (),
     selection: Mapping[str, Any] | None = None,
     data: str | None = None,
@@ -49,7 +49,7 @@ def issue(
     charged = report.rounding is not None
     found = arithmetic([report.run], problem, report.other_releases) if charged else None
     record: dict[str, Any] = {
-        "format": statements.FORMAT,
+        "format": fields.FORMAT,
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
         "run": to_dict(report.run),
@@ -57,17 +57,17 @@ def issue(
         "objective": objective.as_record(),
         "features": features_record(examples),
         "labels": labels,
-        "encoding": statements.NO_ENCODING,
-        "hypotheses": statements.stated_hypotheses(guarantee["bound"], report.run),
+        "encoding": fields.NO_ENCODING,
+        "hypotheses": fields.stated_hypotheses(guarantee["bound"], report.run),
         "randomness": provenance,
-        NAME: arithmetic_record(
+        ARITHMETIC: arithmetic_record(
             found,
             problem,
             precision=examples.precision,
             seeded=provenance == REPRODUCIBLE,
         ),
-        "public": statements.PUBLIC,
-        "model": statements.model_digest(parameters),
+        "public": fields.PUBLIC,
+        "model": fields.model_digest(parameters),
     }
     if selection is not None:
         record["selection"] = dict(selection)
@@ -76,7 +76,7 @@ def issue(
     if trusted is not None:
         record["trusted"] = trusted
     if fitted or declared_public:
-        record[statements.PREPROCESSING] = statements.preprocessing(fitted, declared_public)
+        record[fields.PREPROCESSING] = fields.preprocessing(fitted, declared_public)
     if feature_maps:
         record[FEATURE_MAPS] = [dict(one) for one in feature_maps]
     return with_digest(record)
@@ -95,11 +95,6 @@ def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
     }
 
 
-def tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str:
-    """The certificate of the same training with a digest of the model's columns and classes."""
-    return with_digest(statements.used_as(json.loads(certificate), encoding))
-
-
 def tied_to_head(
     certificate: str,
     digest: str,
@@ -112,7 +107,7 @@ def tied_to_head(
     for.  `feature_maps` are records of the fixed features that the layer's rows are.
     """
     named = {FEATURE_MAPS: [dict(one) for one in feature_maps]} if feature_maps else {}
-    tied = {"head": digest, "encoding": statements.encoding_digest(encoding)}
+    tied = {"head": digest, "encoding": fields.encoding_digest(encoding)}
     return with_digest(json.loads(certificate) | tied | named)
 
 
@@ -127,17 +122,17 @@ def with_other_release(
     record["other_releases"] = [*record["other_releases"], dict(published)]
     assert len(record["other_releases"]) == len(report.other_releases)
     guarantee = stated_guarantee(report, record["guarantee"]["delta"])
-    hypotheses = statements.stated_hypotheses(guarantee["bound"], report.run)
+    hypotheses = fields.stated_hypotheses(guarantee["bound"], report.run)
     changed = {"guarantee": guarantee, "hypotheses": hypotheses}
     if report.rounding is not None:
         more = {"mu": report.rounding.mu, "failure": report.rounding.failure}
-        changed[NAME] = record[NAME] | more
+        changed[ARITHMETIC] = record[ARITHMETIC] | more
     return with_digest(record | changed)
 
 
 def with_digest(record: Mapping[str, Any]) -> str:
     """The text of a certificate."""
-    stated = {**record, "digest": statements.digest(record)}
+    stated = {**record, "digest": fields.digest(record)}
     return json.dumps(stated, indent=2) + "\n"
 
 
@@ -147,5 +142,5 @@ def features_record(examples: AnyExamples) -> dict[str, Any]:
         "width": examples.features,
         "bound": examples.feature_bound,
         "intercept": examples.intercept,
-        "longer rows": statements.LONGER_ROWS,
+        "longer rows": fields.LONGER_ROWS,
     }

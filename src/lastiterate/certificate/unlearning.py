@@ -3,6 +3,10 @@
 A certificate contains all that it follows, the training's first.  Verification derives every
 training and request again, and the guarantees for removed and for remaining examples.  Removed
 rows are named by digests under a key that only the owner of the data has.
+
+Every request removes some examples and takes extra steps from what was published last, with the
+step size, the noise and the batches of the training, in a new order, and noise on release that
+may be larger.
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ import lastiterate
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
 from lastiterate.accounting import PrivacyReport
-from lastiterate.certificate import fields as statements
-from lastiterate.certificate.fields import NAME, arithmetic_record
+from lastiterate.certificate import fields
+from lastiterate.certificate.fields import ARITHMETIC, arithmetic_record
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import FEATURE_MAPS
@@ -52,7 +56,7 @@ NOT_PROMISED = (
     "published model; certificates name earlier models by digest, and the removed under a key"
 )
 # Fields that a request does not change.
-_SAME = (
+_UNCHANGED = (
     "objective",
     "features",
     "labels",
@@ -63,6 +67,7 @@ _SAME = (
     "preprocessing",
     FEATURE_MAPS,
 )
+_MAX_NOISIER = 1e6
 
 
 @dataclass(frozen=True)
@@ -104,13 +109,13 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
     for number, (before, link) in enumerate(pairwise(chain), 1):
         stated = link.record[UNLEARNING]
         where = f"request {number}"
-        if before.record.get("digest") != statements.digest(before.record):
+        if before.record.get("digest") != fields.digest(before.record):
             reasons.append(f"the digest of what {where} follows is not that of its text")
         if stated["follows"] != before.record.get("digest"):
             reasons.append(f"{where} does not follow what comes before it")
         if stated["request"] != number:
             reasons.append(f"{where} has another number")
-        other = [name for name in _SAME if link.record.get(name) != before.record.get(name)]
+        other = [name for name in _UNCHANGED if link.record.get(name) != before.record.get(name)]
         if kept_releases(before.record["other_releases"]) != link.record["other_releases"]:
             other.append("other_releases")
         if other:
@@ -133,17 +138,17 @@ def chain_tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str
     A chain that has it already is returned unchanged.  Any other must not be signed.
     """
     record = json.loads(certificate)
-    if record["encoding"] == statements.encoding_digest(encoding):
+    if record["encoding"] == fields.encoding_digest(encoding):
         return certificate
     bound: list[dict[str, Any]] = []
     for link in chain_of(record):
-        own = statements.used_as(link.record, encoding)
+        own = fields.used_as(link.record, encoding)
         if "signature" in own:
             must_be = "one without a signature, which would no longer be that of its text"
             raise InvalidParameter("certificate", must_be=must_be, found="a signed one")
         if bound:
             own[UNLEARNING] = {**own[UNLEARNING], "follows": bound[-1]["digest"]}
-        bound.append({**own, "digest": statements.digest(own)})
+        bound.append({**own, "digest": fields.digest(own)})
     *earlier, last = bound
     return with_digest({**last, EARLIER: earlier} if earlier else last)
 
@@ -163,17 +168,15 @@ def issue_request(
     found = requests.request_guarantee(len(requests.done) - 1)
     guarantee = stated_guarantee(requests.retained_report, record["guarantee"]["delta"])
     own = {
-        **{name: record[name] for name in _SAME if name in record},
+        **{name: record[name] for name in _UNCHANGED if name in record},
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
         "run": to_dict(requests.extra_run(requests.done[-1].taken)),
         "other_releases": kept_releases(record["other_releases"]),
-        "hypotheses": statements.stated_hypotheses(
-            guarantee["bound"], requests.retained_report.run
-        ),
+        "hypotheses": fields.stated_hypotheses(guarantee["bound"], requests.retained_report.run),
         "randomness": provenance,
-        NAME: _arithmetic(record, requests, seeded=provenance == REPRODUCIBLE),
-        "model": statements.model_digest(parameters),
+        ARITHMETIC: _arithmetic(record, requests, seeded=provenance == REPRODUCIBLE),
+        "model": fields.model_digest(parameters),
         UNLEARNING: {
             "follows": record["digest"],
             "request": len(chain),
@@ -190,7 +193,7 @@ def _arithmetic(
     record: Mapping[str, Any], requests: UnlearningHistory, *, seeded: bool
 ) -> dict[str, Any]:
     """The record of the arithmetic of the training and of all requests together."""
-    stated = record[NAME]
+    stated = record[ARITHMETIC]
     if requests.problem is None:
         return dict(stated)
     return arithmetic_record(
@@ -230,16 +233,6 @@ def wrong_promise(link: Link, found: Unlearning) -> list[str]:
     return reasons
 
 
-# Guarantees of a training and later unlearning requests, for removed and remaining examples.
-#
-# Every request removes some examples and takes extra steps from what was published last, with the
-# step size, the noise and the batches of the training, in a new order, and noise on release that
-# may be larger.
-
-
-_MOST_TIMES = 1e6
-
-
 @dataclass(frozen=True)
 class UnlearningRequest:
     """The number of removed examples, and the extra steps."""
@@ -272,7 +265,7 @@ class UnlearningHistory:
 
     def noise(self, noisier: float) -> float:
         """Noise on release that is `noisier` times the training's."""
-        times = _check.number("noisier", noisier, at_least=1.0, at_most=_MOST_TIMES)
+        times = _check.number("noisier", noisier, at_least=1.0, at_most=_MAX_NOISIER)
         return times * self.run.release_noise_std
 
     def plan_request(
@@ -301,9 +294,9 @@ class UnlearningHistory:
         later = self.done[number:]
         taken = RequestSteps(sum(one.steps for one in later), later[-1].taken.release_noise_std)
         found = self._unlearning(number, taken, later[0].examples, extra_steps=taken.steps)
-        return self._computed(found)
+        return self._as_computed(found)
 
-    def _computed(self, found: Unlearning) -> Unlearning:
+    def _as_computed(self, found: Unlearning) -> Unlearning:
         """The guarantee of what was computed in all these runs."""
         return replace(found, report=self.computed_report(found.report))
 
@@ -362,39 +355,42 @@ class UnlearningHistory:
         exact = self.objective.sensitivity(radius=self.radius, adjacency="zero-out")
         run = self.run.replace(adjacency="zero-out", sensitivity=exact, examples_per_person=1)
         return unlearning(
-            self._in_all(run, before),
+            self._run_in_all(run, before),
             examples=examples,
             extra_steps=extra_steps,
             epsilon=epsilon,
             delta=delta,
             release_noise_std=taken.release_noise_std,
             batches=self.run.batches,
-            other_releases=[_left_out(one) for one in self.other_releases],
+            other_releases=[_with_left_out_sensitivity(one) for one in self.other_releases],
         )
 
-    def _in_all(self, run: TrainingRun, before: Sequence[RequestSteps]) -> TrainingRun:
+    def _run_in_all(self, run: TrainingRun, before: Sequence[RequestSteps]) -> TrainingRun:
         """Training and extra steps as one run for an example that takes part in all of them."""
         whole = run_of_retained_examples(run, before) if self.run.batches.exact_size else None
         if whole is None:
-            raise not_offered(self.run)
+            raise _not_offered(self.run)
         return whole
+
+
+_history_arithmetic = lru_cache(maxsize=64)(arithmetic)
 
 
 @lru_cache(maxsize=8)
 def _request_guarantee(requests: UnlearningHistory) -> Unlearning:
     request, number = requests.done[-1], len(requests.done) - 1
     found = requests._unlearning(number, request.taken, request.examples, extra_steps=request.steps)
-    return requests._computed(found)
+    return requests._as_computed(found)
 
 
 @lru_cache(maxsize=8)
-def _trained(run: TrainingRun, other_releases: tuple[Release, ...]) -> PrivacyReport:
+def _training_report(run: TrainingRun, other_releases: tuple[Release, ...]) -> PrivacyReport:
     return replace(quick_report(run, other_releases), enforced=True)
 
 
 @lru_cache(maxsize=8)
 def _retained_report(requests: UnlearningHistory) -> PrivacyReport:
-    first = _trained(requests.run, requests.other_releases)
+    first = _training_report(requests.run, requests.other_releases)
     exact = report_on_all_models(first, list(requests.runs[1:]))
     return requests.computed_report(exact)
 
@@ -404,25 +400,18 @@ def _retained_against_last_model(requests: UnlearningHistory) -> PrivacyProfile:
     if not requests.done:
         return requests.retained_report
     taken = [one.taken for one in requests.done]
-    run = requests._in_all(requests.run, taken)
+    run = requests._run_in_all(requests.run, taken)
     alone = requests.computed_report(quick_report(run, requests.other_releases))
     return BestProfile([requests.retained_report, alone])
 
 
-@lru_cache(maxsize=64)
-def _history_arithmetic(
-    runs: tuple[TrainingRun, ...], problem: Problem, other_releases: tuple[Release, ...]
-) -> Arithmetic:
-    return arithmetic(runs, problem, other_releases)
-
-
-def not_offered(run: TrainingRun) -> InvalidParameter:
+def _not_offered(run: TrainingRun) -> InvalidParameter:
     """The error for batch rules without a last-model guarantee for the remaining examples."""
     must_be = "a rule with batches of one size, to unlearn; otherwise train again"
     return InvalidParameter("batches", run.batches.name, must_be=must_be)
 
 
-def _left_out(release: Release) -> Release:
+def _with_left_out_sensitivity(release: Release) -> Release:
     """A release with the same noise and the sensitivity to leaving one example out, rounded up."""
     least = at_least(KINDS[release.kind].sensitivity("zero-out"), ulps=1.0)
     return Release(release.kind, least, release.noise_std)

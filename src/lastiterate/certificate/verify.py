@@ -2,7 +2,8 @@
 
 A digest over the whole text catches changes of what cannot be derived (versions, where the
 randomness came from, which model it belongs to), unless the digest is forged too: against that
-there are signatures.
+there are signatures.  A model that is the best of several tries has a certificate that lists every
+setting that might have been tried; the guarantee of the choice is derived from all of them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,13 @@ from lastiterate import _check
 from lastiterate._files import with_an_end
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.certificate import fields as statements
-from lastiterate.certificate.fields import NAME, stated_problem, wrong_arithmetic, wrong_statements
+from lastiterate.certificate import fields
+from lastiterate.certificate.fields import (
+    ARITHMETIC,
+    stated_problem,
+    wrong_arithmetic,
+    wrong_statements,
+)
 from lastiterate.certificate.signature import wrong_signature
 from lastiterate.certificate.unlearning import (
     EARLIER,
@@ -42,8 +48,13 @@ from lastiterate.errors import (
     version_in,
     warn,
 )
-from lastiterate.other_releases import ACCURACY, ERRORS, Release, without_published
-from lastiterate.other_releases import from_record as from_release
+from lastiterate.other_releases import (
+    ACCURACY,
+    ERRORS,
+    Release,
+    release_from_record,
+    without_published,
+)
 from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
 from lastiterate.report.sentences import fitted_steps_text
@@ -69,7 +80,15 @@ MOST_DRAWN_EPOCHS = 1_000  # whose batches are drawn together
 MOST_STEPS_OF_PERSON = 2_000_000  # where a person has several examples
 _DRAWN_FOR_EVERY_STEP = ("PoissonSampled", "SampledWithoutReplacement")
 _VERSIONS = ("format", "software")
-_ROUNDING = 1e-12  # relative; other machines may round the same constants otherwise
+_RELATIVE_SLACK = 1e-12  # relative; other machines may round the same constants otherwise
+LAW = (
+    "truncated negative binomial; drawn from the generator under randomness, as is every try's "
+    "setting, evenly; their number and all tries but the best are discarded"
+)
+PUBLIC_SCORE = "on public data"
+PRIVATE_SCORE = "on the training data, with noise, as listed under other_releases"
+SCORE_KINDS = (ACCURACY, ERRORS)
+SCORES = (PUBLIC_SCORE, PRIVATE_SCORE)
 
 
 @dataclass(frozen=True)
@@ -146,21 +165,64 @@ def verified_certificate(
     """The content of a valid certificate, or `InvalidCertificate` with every reason."""
     record = read(certificate)
     _refuse_too_large(record)
-    derived = _derived_chain if UNLEARNING in record or EARLIER in record else _derived_training
+    derived = _derive_chain if UNLEARNING in record or EARLIER in record else _derive_training
     try:
         content, reasons = derived(record, signed_by)
     except MemoryError:
         raise InvalidCertificate(["there is not enough memory here to derive it again"]) from None
-    shape = _shape(content.objective, record["features"])
+    shape = _parameter_shape(content.objective, record["features"])
     if parameters is not None and (
-        record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
+        record.get("model") != fields.model_digest(parameters) or np.shape(parameters) != shape
     ):
         reasons.append("it belongs to another model")
-    if encoding is not None and record["encoding"] != statements.encoding_digest(encoding):
+    if encoding is not None and record["encoding"] != fields.encoding_digest(encoding):
         reasons.append("it belongs to a model of other columns, ranges, values or classes")
     if reasons:
         raise InvalidCertificate(reasons)
     return content
+
+
+def read(certificate: str | Path) -> Mapping[str, Any]:
+    """The record of a certificate, with none of its content checked."""
+    text = _certificate_text(certificate)
+    try:
+        record = unambiguous_json(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidCertificate([f"it is not JSON ({error})"]) from error
+    if not isinstance(record, dict):
+        raise InvalidCertificate(["it is not a JSON object"])
+    refuse_other_version(record)
+    return record
+
+
+def _certificate_text(certificate: str | Path) -> str:
+    """The JSON that was given, or that is in the file or folder that was given."""
+    must_be = "the text of a certificate, which is JSON, or the path of a file that holds one"
+    if not isinstance(certificate, (str, Path)):
+        raise InvalidType("certificate", certificate, must_be=must_be)
+    if isinstance(certificate, str) and certificate.lstrip().startswith("{"):
+        return certificate
+    try:
+        path = Path(certificate or "no file")
+        if path.is_dir():
+            return with_an_end(path / "certificate.json").read_text(encoding="utf-8")
+        return with_an_end(path).read_text(encoding="utf-8")
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        found = f"{str(certificate)[:80]!r}, which is neither"
+        raise InvalidParameter("certificate", must_be=must_be, found=found) from None
+
+
+def refuse_other_version(record: Mapping[str, Any]) -> None:
+    """Raise `OtherVersionCertificate` if another version issued a certificate, in its own words."""
+    chain = record.get(EARLIER, [])
+    for one in (*(chain if isinstance(chain, list) else []), record):
+        found, software = (one.get(name) if isinstance(one, dict) else None for name in _VERSIONS)
+        other = version_in(software) not in (None, lastiterate.__version__)
+        if other and type(found) is int and found != fields.FORMAT:
+            known = f"format {fields.FORMAT}"
+            raise OtherVersionCertificate.of("the certificate", f"format {found}", known, software)
 
 
 def refuse_unverifiable(name: str, record: Mapping[str, Any]) -> None:
@@ -185,7 +247,7 @@ def _refuse_too_large(record: Mapping[str, Any]) -> None:
         one = waiting.pop()
         run, selection = one.get("run"), one.get("selection")
         if isinstance(run, dict):
-            steps += _number(run, "steps")
+            steps += _number_or_zero(run, "steps")
             _refuse_large_groups(run)
         candidates = selection.get("candidates") if isinstance(selection, dict) else None
         for part in (one.get(EARLIER), candidates):
@@ -196,21 +258,22 @@ def _refuse_too_large(record: Mapping[str, Any]) -> None:
 
 def _refuse_large_groups(run: Mapping[str, Any]) -> None:
     """Raise if one person, or one draw of batches, has so much that its cost takes hours."""
-    people, batches = _number(run, "examples_per_person"), run.get("batches")
+    people, batches = _number_or_zero(run, "examples_per_person"), run.get("batches")
     _refuse_above(MOST_PER_PERSON, people, "examples of a person")
     if people > 1:
         several = "steps times examples of a person"
-        _refuse_above(MOST_STEPS_OF_PERSON, people * _number(run, "steps"), several)
+        _refuse_above(MOST_STEPS_OF_PERSON, people * _number_or_zero(run, "steps"), several)
     if isinstance(batches, dict) and batches.get("kind") not in _DRAWN_FOR_EVERY_STEP:
-        of_epoch = _number(batches, "examples") / max(_number(batches, "batch_size"), 1.0)
+        size = max(_number_or_zero(batches, "batch_size"), 1.0)
+        of_epoch = _number_or_zero(batches, "examples") / size
         _refuse_above(
-            MOST_DRAWN_EPOCHS, _number(batches, "epochs"), "epochs in a draw of its batches"
+            MOST_DRAWN_EPOCHS, _number_or_zero(batches, "epochs"), "epochs in a draw of its batches"
         )
-        drawn = of_epoch * max(_number(batches, "epochs"), 1.0)
+        drawn = of_epoch * max(_number_or_zero(batches, "epochs"), 1.0)
         _refuse_above(MOST_STEPS, drawn, "steps in a draw of its batches")
 
 
-def _number(record: Mapping[str, Any], name: str) -> float:
+def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
     """A number, written as 1e6, too, since runs are read so; 0 for anything else."""
     value = record.get(name)
     try:
@@ -225,7 +288,7 @@ def _refuse_above(most: int, stated: float, what: str) -> None:
         raise InvalidCertificate([why])
 
 
-def _derived_training(
+def _derive_training(
     record: Mapping[str, Any], signed_by: str | Path | None
 ) -> tuple[VerifiedCertificate, list[str]]:
     """Derived content of a training's certificate, and the reasons why it does not hold."""
@@ -234,36 +297,34 @@ def _derived_training(
         run, objective = from_dict(record["run"]), from_record(record["objective"])
         features = record["features"]
         radius = math.hypot(features["bound"], features["intercept"])
-        for broken in broken_promises(run, objective, radius, slack=_ROUNDING):
+        for broken in broken_promises(run, objective, radius, slack=_RELATIVE_SLACK):
             reasons.append(f"its {broken}".removesuffix("."))
-        other_releases = [
-            from_release(one, adjacency=run.adjacency) for one in record["other_releases"]
-        ]
+        other_releases = _stated_releases(record["other_releases"], run)
         seeded = record["randomness"] == REPRODUCIBLE
         problem = stated_problem(record, objective, other_releases)
         rounding, wrong = wrong_arithmetic(record, problem, [run], other_releases, seeded=seeded)
         reasons += wrong
         reasons += wrong_statements(record, run)
-        _shape(objective, features)
+        _parameter_shape(objective, features)
         requests = history_before_requests(record)
         if reasons:  # what does not hold anyway is not worth the time of accounting
             raise InvalidCertificate(reasons)
         report = account(run, other_releases=other_releases)
         report = report if rounding is None else report.computed(rounding)
         if "selection" in record:
-            report = selected_report(record, report, slack=_ROUNDING)
+            report = selected_report(record, report)
         reasons += _wrong_guarantee(report, record["guarantee"])
     except InvalidCertificate:
         raise
     except READ_ERRORS as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
-    caveats = statements.caveats(record["labels"], record.get("trusted"))
-    fitted = statements.fitted_steps(record)
+    caveats = fields.caveats(record["labels"], record.get("trusted"))
+    fitted = fields.fitted_steps(record)
     report = replace(report, enforced=True, seeded=seeded, caveats=caveats, preprocessing=fitted)
     return VerifiedCertificate(report, objective, radius, seeded, requests, report, fitted), reasons
 
 
-def _derived_chain(
+def _derive_chain(
     record: Mapping[str, Any], signed_by: str | Path | None
 ) -> tuple[VerifiedCertificate, list[str]]:
     """Derived content of a training and its requests, and the reasons why it does not hold."""
@@ -272,7 +333,7 @@ def _derived_chain(
         reasons = broken_links(chain)
         if reasons:
             raise InvalidCertificate(reasons)
-        first, reasons = _derived_training(chain[0].record, signed_by)
+        first, reasons = _derive_training(chain[0].record, signed_by)
         requests, any_seeded = first.requests, first.seeded
         if chain[0].record.get("selection") is not None:
             reasons.append("it follows a choice among several tries")
@@ -308,66 +369,24 @@ def _derived_chain(
 def history_before_requests(record: Mapping[str, Any]) -> UnlearningHistory:
     """The training that a certificate describes, before any request; nothing is checked."""
     run, features = from_dict(record["run"]), record["features"]
-    other_releases = [
-        from_release(one, adjacency=run.adjacency)
-        for one in kept_releases(record["other_releases"])
-    ]
+    other_releases = _stated_releases(kept_releases(record["other_releases"]), run)
     radius = math.hypot(features["bound"], features["intercept"])
     objective = from_record(record["objective"])
     problem = stated_problem(record, objective, other_releases)
     return UnlearningHistory(run, tuple(other_releases), objective, radius, problem=problem)
 
 
+def _stated_releases(records: Sequence[Mapping[str, Any]], run: TrainingRun) -> list[Release]:
+    return [release_from_record(one, adjacency=run.adjacency) for one in records]
+
+
 def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> list[str]:
     reasons = []
-    if record.get("digest") != statements.digest(record):
+    if record.get("digest") != fields.digest(record):
         reasons.append("its digest is not that of its text")
     if signed_by is not None and (wrong := wrong_signature(record, signed_by)) is not None:
         reasons.append(wrong)
     return reasons
-
-
-def read(certificate: str | Path) -> Mapping[str, Any]:
-    """The record of a certificate, with none of its content checked."""
-    text = _text(certificate)
-    try:
-        record = unambiguous_json(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidCertificate([f"it is not JSON ({error})"]) from error
-    if not isinstance(record, dict):
-        raise InvalidCertificate(["it is not a JSON object"])
-    refuse_other_version(record)
-    return record
-
-
-def refuse_other_version(record: Mapping[str, Any]) -> None:
-    """Raise `OtherVersionCertificate` if another version issued a certificate, in its own words."""
-    chain = record.get(EARLIER, [])
-    for one in (*(chain if isinstance(chain, list) else []), record):
-        found, software = (one.get(name) if isinstance(one, dict) else None for name in _VERSIONS)
-        other = version_in(software) not in (None, lastiterate.__version__)
-        if other and type(found) is int and found != statements.FORMAT:
-            known = f"format {statements.FORMAT}"
-            raise OtherVersionCertificate.of("the certificate", f"format {found}", known, software)
-
-
-def _text(certificate: str | Path) -> str:
-    """The JSON that was given, or that is in the file or folder that was given."""
-    must_be = "the text of a certificate, which is JSON, or the path of a file that holds one"
-    if not isinstance(certificate, (str, Path)):
-        raise InvalidType("certificate", certificate, must_be=must_be)
-    if isinstance(certificate, str) and certificate.lstrip().startswith("{"):
-        return certificate
-    try:
-        path = Path(certificate or "no file")
-        if path.is_dir():
-            return with_an_end(path / "certificate.json").read_text(encoding="utf-8")
-        return with_an_end(path).read_text(encoding="utf-8")
-    except PermissionError:
-        raise
-    except (OSError, ValueError):
-        found = f"{str(certificate)[:80]!r}, which is neither"
-        raise InvalidParameter("certificate", must_be=must_be, found=found) from None
 
 
 def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
@@ -384,25 +403,12 @@ def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> lis
     return reasons
 
 
-def _shape(objective: Objective, features: Mapping[str, Any]) -> tuple[int, int]:
+def _parameter_shape(objective: Objective, features: Mapping[str, Any]) -> tuple[int, int]:
     """Shape of the parameters."""
     width = _check.count("features.width", features["width"], at_least=1)
     names = ("features.bound", "features.intercept")
     _, intercept = checked_bounds(features["bound"], features["intercept"], names=names)
     return objective.outputs, width + (intercept > 0.0)
-
-
-# Certificate records of a model that is the best of several tries, and what they imply.
-
-
-LAW = (
-    "truncated negative binomial; drawn from the generator under randomness, as is every try's "
-    "setting, evenly; their number and all tries but the best are discarded"
-)
-PUBLIC_SCORE = "on public data"
-PRIVATE_SCORE = "on the training data, with noise, as listed under other_releases"
-SCORE_KINDS = (ACCURACY, ERRORS)
-SCORES = (PUBLIC_SCORE, PRIVATE_SCORE)
 
 
 def candidate_record(
@@ -440,9 +446,7 @@ def as_selected(chosen: PrivacyReport, profile: SelectedProfile, *, bound: str) 
     return replace(chosen, all={bound: profile}, selected=True)
 
 
-def selected_report(
-    record: Mapping[str, Any], chosen: PrivacyReport, *, slack: float
-) -> PrivacyReport:
+def selected_report(record: Mapping[str, Any], chosen: PrivacyReport) -> PrivacyReport:
     """The report that a certificate of a choice implies; raises if there are reasons against it."""
     stated, bound = record["selection"], record["guarantee"]["bound"]
     reasons = [] if bound in chosen.all else [f"its bound {bound!r} does not cover the run"]
@@ -457,21 +461,19 @@ def selected_report(
             reasons.append("its candidates have different adjacencies")
         if not isinstance(one["other_releases"], list):
             reasons.append("other releases of its candidates are no list")
-        reasons += _broken(one, slack=slack)
+        reasons += _broken_in_candidate(one)
     if reasons:  # what does not hold anyway is not worth the time of accounting
         raise InvalidCertificate(reasons)
     reports: list[PrivacyReport] = []
     for one in stated["candidates"]:
         run = from_dict(one["run"])
-        other_releases = [
-            from_release(each, adjacency=run.adjacency) for each in one["other_releases"]
-        ]
+        other_releases = _stated_releases(one["other_releases"], run)
         known = [
             each
             for each in reports
             if each.run == run and list(each.other_releases) == other_releases
         ]
-        reports.append(known[0] if known else _report(record, one, run, other_releases))
+        reports.append(known[0] if known else _candidate_report(record, one, run, other_releases))
     tries = Tries(stated["shape"], stated["stop"])
     return as_selected(chosen, selected(reports, tries), bound=bound)
 
@@ -485,7 +487,7 @@ def _have_one_score(candidates: Sequence[Mapping[str, Any]]) -> bool:
     return all(len(one) == 1 and one == scores[0] for one in scores)
 
 
-def _report(
+def _candidate_report(
     record: Mapping[str, Any],
     one: Mapping[str, Any],
     run: TrainingRun,
@@ -493,7 +495,7 @@ def _report(
 ) -> PrivacyReport:
     """The report on one candidate, computed as the certificate states."""
     exact = account(run, other_releases=other_releases)
-    rounding = _rounding(record, one, run, other_releases)
+    rounding = _candidate_rounding(record, one, run, other_releases)
     return exact if rounding is None else exact.computed(rounding)
 
 
@@ -502,18 +504,18 @@ def candidate_roundings(record: Mapping[str, Any]) -> list[Rounding | None]:
     found = []
     for one in record["selection"]["candidates"]:
         run = from_dict(one["run"])
-        releases = [from_release(each, adjacency=run.adjacency) for each in one["other_releases"]]
-        found.append(_rounding(record, one, run, releases))
+        releases = _stated_releases(one["other_releases"], run)
+        found.append(_candidate_rounding(record, one, run, releases))
     return found
 
 
-def _rounding(
+def _candidate_rounding(
     record: Mapping[str, Any],
     one: Mapping[str, Any],
     run: TrainingRun,
     other_releases: Sequence[Release],
 ) -> Rounding | None:
-    stated = {NAME: record[NAME], "features": one["features"]}
+    stated = {ARITHMETIC: record[ARITHMETIC], "features": one["features"]}
     problem = stated_problem(stated, from_record(one["objective"]), other_releases)
     if problem is None:
         return None
@@ -523,12 +525,13 @@ def _rounding(
         return Rounding(math.inf, 1.0)  # which nothing follows from
 
 
-def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:
+def _broken_in_candidate(one: Mapping[str, Any]) -> Iterator[str]:
     features = one["features"]
     checked_bounds(features["bound"], features["intercept"])
     radius = math.hypot(features["bound"], features["intercept"])
     objective = from_record(one["objective"])
-    for broken in broken_promises(from_dict(one["run"]), objective, radius, slack=slack):
+    run = from_dict(one["run"])
+    for broken in broken_promises(run, objective, radius, slack=_RELATIVE_SLACK):
         yield f"a candidate's {broken}".removesuffix(".")
 
 

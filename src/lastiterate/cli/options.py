@@ -1,6 +1,9 @@
-"""A run described by flags, by a TOML or JSON file, or by a file that flags change."""
+"""Options that commands share: those that describe a run, those of tables, and their defaults.
 
-from __future__ import annotations
+A run is described by flags, by a TOML or JSON file, or by a file that flags change: `takes_run`
+gives a command these options.  What flags leave out has the defaults of DP-SGD libraries, each of
+which is stated to the user.
+"""
 
 import dataclasses
 import functools
@@ -22,7 +25,6 @@ import typer
 
 from lastiterate._files import refuse_replacing, write_whole
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.features.known_maps import map_from_text
 from lastiterate.features.maps import FeatureMap
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.description import ALTERNATIVES, NAMES, Description
@@ -45,14 +47,46 @@ from lastiterate.tables.encoder import (
     schema_in,
 )
 
-RunFile = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="RUN",
-        help="a run in a .toml or .json file, as --save and account --json write it; "
-        "options override the file",
-    ),
-]
+_GROUPED = re.compile(r"[+]?\d{1,3}(?:,\d{3})+")
+
+_FINITE = re.compile(r"[+]?[\d_]*\.?[\d_]*(?:[eE][+]?\d{1,3})?")
+
+_ASSUMED_POISSON = (
+    "assumed: --batches poisson (each step draws every example with probability "
+    "batch-size/examples), as Opacus does by default. For a loader that "
+    "shuffles say --batches shuffled-each-epoch."
+)
+
+_ASSUMED_SHUFFLED = "assumed: --batches shuffled-once (a secret order, kept in every epoch)."
+
+_ASSUMED_ADJACENCY = {
+    "zero-out": "assumed: --adjacency zero-out (one example is left out), as DP-SGD accountants "
+    "do, whatever the batches. For one example replaced by another say --adjacency replace.",
+    "replace": "assumed: --adjacency replace (one example becomes another), as --sensitivity is "
+    "of two examples. For one that is left out say --adjacency zero-out, and its --sensitivity.",
+}
+
+_MISSING_FLAGS = {  # as it is easiest to give
+    ("batch_size", "sample_rate"): "--batch-size",
+    ("epochs", "steps"): "--epochs (or --steps)",
+    ("noise_multiplier", "noise_std"): "--noise-multiplier (or --noise-std)",
+    ("clip_norm", "sensitivity", "lipschitz"): "--clip-norm (or --sensitivity)",
+}
+
+_SMOOTHNESS = (
+    "--smoothness (logistic regression on rows of norm at most R: R^2/4 plus the penalty, softmax: "
+    "R^2/2 plus it; state weight decay as --regulariser)"
+)
+
+_FILE_KINDS = {".toml": "TOML", ".json": "JSON"}
+
+_ANSWER_KEYS = {"delta", "epsilon", "run"}  # what `account --json` and `calibrate --json` both have
+
+CLASSIFICATION, REGRESSION = "classification", "regression"
+
+TASKS = (CLASSIFICATION, REGRESSION)
+
+_RARE_SHARE = 0.2  # a share below which clipping makes probabilities far too small
 
 
 def whole_number(text: str) -> int:
@@ -75,6 +109,30 @@ def whole_number(text: str) -> int:
     return int(number)
 
 
+def among(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """The completion that offers those of the words that begin with what was typed."""
+    offered = tuple(words)
+
+    def complete(typed: str) -> list[str]:  # typer reads the annotation
+        return [word for word in offered if word.startswith(typed)]
+
+    return complete
+
+
+def flag(name: str) -> str:
+    """The flag of a parameter as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
+RunFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="RUN",
+        help="a run in a .toml or .json file, as --save and account --json write it; "
+        "options override the file",
+    ),
+]
+
 Examples = Annotated[
     int | None,
     typer.Option(parser=whole_number, metavar="<int>", help="number of training examples"),
@@ -87,17 +145,6 @@ BatchSize = Annotated[
 SampleRate = Annotated[
     float | None, typer.Option(help="batch-size/examples (instead of --batch-size)")
 ]
-
-
-def among(words: Iterable[str]) -> Callable[[str], list[str]]:
-    """Offers those of the words that go on as what was typed does."""
-    offered = tuple(words)
-
-    def going_on(typed: str) -> list[str]:
-        return [word for word in offered if word.startswith(typed)]
-
-    return going_on
-
 
 Rule = Annotated[
     str | None,
@@ -211,7 +258,7 @@ Nesterov = Annotated[bool, typer.Option("--nesterov", help="momentum in Nesterov
 Save = Annotated[Path | None, typer.Option(help="also write the run to this .toml file")]
 
 
-def described_by_flags(
+def run_from_flags(
     run: RunFile = None,
     examples: Examples = None,
     batch_size: BatchSize = None,
@@ -240,7 +287,7 @@ def described_by_flags(
     nesterov: Nesterov = False,
 ) -> Description | TrainingRun:
     """The run that the file and the flags describe; flags take precedence over the file."""
-    words = {name: value for name, value in locals().items() if value != _USUAL[name]}
+    words = {name: value for name, value in locals().items() if value != _FLAG_DEFAULTS[name]}
     _refuse_contradictions(words)
     file = words.pop("run", None)
     if words.pop("non_convex", False):
@@ -248,9 +295,9 @@ def described_by_flags(
     return Description(**words) if file is None else read_run(file, words)
 
 
-_FLAGS = inspect.signature(described_by_flags).parameters
+_FLAGS = inspect.signature(run_from_flags).parameters
 
-_USUAL = {name: one.default for name, one in _FLAGS.items()}
+_FLAG_DEFAULTS = {name: one.default for name, one in _FLAGS.items()}
 
 
 def takes_run(
@@ -264,12 +311,12 @@ def takes_run(
 
     @functools.wraps(command)
     def with_flags(**values: Any) -> None:
-        said = described_by_flags(**{name: values.pop(name) for name in _FLAGS})
+        said = run_from_flags(**{name: values.pop(name) for name in _FLAGS})
         file = values.pop("save") if saves else None
         if file is not None:
             check_new(file)
         if isinstance(said, Description):
-            filled = filled_in(said, seeks_noise=seeks_noise)
+            filled = with_defaults(said, seeks_noise=seeks_noise)
             run, assumed = filled.run(), assumptions(said, filled)
         else:
             filled, run, assumed = None, said, []
@@ -303,32 +350,7 @@ def _refuse_contradictions(said: dict[str, Any]) -> None:
             raise InvalidParameter(flag(other), said[other], must_be=must_be)
 
 
-# Defaults of flags that were left out, as a DP-SGD library has them, each stated to the user.
-
-_POISSON = (
-    "assumed: --batches poisson (each step draws every example with probability "
-    "batch-size/examples), as Opacus does by default. For a loader that "
-    "shuffles say --batches shuffled-each-epoch."
-)
-
-_SHUFFLED = "assumed: --batches shuffled-once (a secret order, kept in every epoch)."
-
-_ADJACENCY = {
-    "zero-out": "assumed: --adjacency zero-out (one example is left out), as DP-SGD accountants "
-    "do, whatever the batches. For one example replaced by another say --adjacency replace.",
-    "replace": "assumed: --adjacency replace (one example becomes another), as --sensitivity is "
-    "of two examples. For one that is left out say --adjacency zero-out, and its --sensitivity.",
-}
-
-_SHOWN = {  # as it is easiest to give
-    ("batch_size", "sample_rate"): "--batch-size",
-    ("epochs", "steps"): "--epochs (or --steps)",
-    ("noise_multiplier", "noise_std"): "--noise-multiplier (or --noise-std)",
-    ("clip_norm", "sensitivity", "lipschitz"): "--clip-norm (or --sensitivity)",
-}
-
-
-def filled_in(said: Description, *, seeks_noise: bool) -> Description:
+def with_defaults(said: Description, *, seeks_noise: bool) -> Description:
     """The description with its defaults; a command that seeks the noise needs none to begin with.
 
     All that is missing is named at once.
@@ -339,9 +361,9 @@ def filled_in(said: Description, *, seeks_noise: bool) -> Description:
             filled = dataclasses.replace(said, noise_multiplier=1.0)
         else:
             filled = dataclasses.replace(said, noise_std=1.0)
-    missing = [_SHOWN.get(words, flag(words[0])) for words in filled.missing()]
+    missing = [_MISSING_FLAGS.get(words, flag(words[0])) for words in filled.missing()]
     if missing:
-        must_be = f"described in full: add {_listed(missing)}, or name a run file"
+        must_be = f"described in full: add {_comma_list(missing)}, or name a run file"
         raise InvalidType("run", must_be=must_be, found="less")
     if said.batches is None:
         filled = dataclasses.replace(filled, batches=filled.rule().name)
@@ -352,25 +374,19 @@ def filled_in(said: Description, *, seeks_noise: bool) -> Description:
 
 
 def assumptions(said: Description, filled: Description) -> list[str]:
-    """Which of the defaults a reader must know; of a run that could be described by them."""
+    """The sentences on defaults that a reader must know."""
     stated = []
     if said.batches is None:
-        stated += [_POISSON if filled.in_units_of_a_clip else _SHUFFLED]
+        stated += [_ASSUMED_POISSON if filled.in_units_of_a_clip else _ASSUMED_SHUFFLED]
     if said.adjacency is None and filled.adjacency is not None:
-        stated += [_ADJACENCY[filled.adjacency]]
+        stated += [_ASSUMED_ADJACENCY[filled.adjacency]]
     if said.releases is None and (filled.in_units_of_a_clip or said.step_size is None):
-        stated += _for_the_last_iterate(filled)
+        stated += _last_iterate_advice(filled)
     return stated
 
 
-_SMOOTHNESS = (
-    "--smoothness (logistic regression on rows of norm at most R: R^2/4 plus the penalty, softmax: "
-    "R^2/2 plus it; state weight decay as --regulariser)"
-)
-
-
-def _for_the_last_iterate(said: Description) -> list[str]:
-    """The further flags that a bound for the last iterate alone would need."""
+def _last_iterate_advice(said: Description) -> list[str]:
+    """A sentence on the flags that a bound for the last iterate alone would need, if any."""
     rate = ["--step-size"] if said.step_size is None else []
     clip, lipschitz = said.clip_norm, said.lipschitz
     ways = {}
@@ -385,7 +401,7 @@ def _for_the_last_iterate(said: Description) -> list[str]:
         ways["iterates projected onto a ball"] = rate + more
     if not all(ways.values()):
         return []
-    wanted = "; or ".join(f"{_listed(missing)} for {what}" for what, missing in ways.items())
+    wanted = "; or ".join(f"{_comma_list(missing)} for {what}" for what, missing in ways.items())
     return [
         "charged: every iterate. A bound for the last iterate alone may be lower; it needs "
         f"{wanted or 'convex losses, or --batches cyclic or shuffled-once'}. "
@@ -393,22 +409,15 @@ def _for_the_last_iterate(said: Description) -> list[str]:
     ]
 
 
-def _listed(flags: list[str]) -> str:
+def _comma_list(flags: list[str]) -> str:
     return f"{', '.join(flags[:-1])} and {flags[-1]}" if len(flags) > 1 else "".join(flags)
-
-
-# A run in a file: read, changed by flags, and written.
-
-_KINDS = {".toml": "TOML", ".json": "JSON"}
-
-_ANSWERS = {"delta", "epsilon", "run"}  # what `account --json` and `calibrate --json` both have
 
 
 def read_run(path: Path, changes: Mapping[str, Any]) -> Description | TrainingRun:
     """The run in a file, with `changes`; a `TrainingRun` if it is written out and unchanged."""
-    if path.suffix not in _KINDS:
+    if path.suffix not in _FILE_KINDS:
         raise InvalidParameter("run", str(path), must_be="a file that ends in .toml or .json")
-    said = parsed(_KINDS[path.suffix], path.read_text(encoding="utf-8"))
+    said = parsed(_FILE_KINDS[path.suffix], path.read_text(encoding="utf-8"))
     record = _run_in(said, path)
     if not isinstance(record, Mapping):
         raise InvalidType("run", record, must_be="a table of names and values")
@@ -418,8 +427,21 @@ def read_run(path: Path, changes: Mapping[str, Any]) -> Description | TrainingRu
     return Description.of(run).changed(changes) if changes else run
 
 
+def _run_in(record: Any, path: Path) -> Any:
+    """The run of a file, which may be an answer of the command about it."""
+    if not isinstance(record, Mapping) or "run" not in record:
+        return record
+    if "guarantee" in record:
+        must_be = "a run; a certificate is for `lastiterate verify`"
+        raise InvalidParameter("run", str(path), must_be=must_be)
+    if record.get("other_releases"):
+        must_be = "of a training alone; this answer includes statistics published beside it"
+        raise InvalidParameter("run", str(path), must_be=must_be)
+    return record["run"] if set(record) >= _ANSWER_KEYS else record
+
+
 def check_new(path: Path) -> None:
-    """Before the work, not after it."""
+    """Raise, before the work and not after it, unless a run can be saved here."""
     if path.suffix != ".toml":
         raise InvalidParameter("save", str(path), must_be="a file that ends in .toml")
     refuse_replacing("save", path)
@@ -440,21 +462,6 @@ def as_toml(described: Description | None, run: TrainingRun) -> str:
             return text if from_toml(text) == run else run.to_toml()
     return run.to_toml()
 
-
-def _run_in(record: Any, path: Path) -> Any:
-    """The run of a file, which may be an answer of the command about it."""
-    if not isinstance(record, Mapping) or "run" not in record:
-        return record
-    if "guarantee" in record:
-        must_be = "a run; a certificate is for `lastiterate verify`"
-        raise InvalidParameter("run", str(path), must_be=must_be)
-    if record.get("other_releases"):
-        must_be = "of a training alone; this answer includes statistics published beside it"
-        raise InvalidParameter("run", str(path), must_be=must_be)
-    return record["run"] if set(record) >= _ANSWERS else record
-
-
-# Options of commands about tables: the file, its schema, where results go.
 
 Data = Annotated[
     Path,
@@ -486,10 +493,6 @@ RowClipNorm = Annotated[
     float | None, typer.Option(help="the largest norm of one row's gradient; chosen for you")
 ]
 
-CLASSIFICATION, REGRESSION = "classification", "regression"
-
-TASKS = (CLASSIFICATION, REGRESSION)
-
 
 def read_schema(path: Path | None, data: Path, target: str) -> dict[str, Any]:
     """The schema of public facts about the columns; each entry is checked where it is used."""
@@ -515,14 +518,54 @@ def declared_target(
         if classes is not None:
             must_be = "left out for --task regression"
             raise InvalidParameter("classes", classes, must_be=must_be)
-        return _amounts(name, described, target_range)
+        return _number_target(name, described, target_range)
     if target_range is not None or (isinstance(described, dict) and "range" in described):
         must_be = (
-            f"labels, {_entry(name, values=['yes', 'no'])}: to predict numbers, add "
+            f"labels, {_schema_entry(name, values=['yes', 'no'])}: to predict numbers, add "
             "--task regression"
         )
         raise InvalidParameter(f"target {name!r}", must_be=must_be, found="a range")
-    return _labels(name, described, classes)
+    return _label_target(name, described, classes)
+
+
+def _label_target(name: str, described: Any, classes: str | None) -> LabelTarget:
+    if (described is None) == (classes is None):
+        must_be = (
+            "declared, since the labels are published: --classes yes,no, or in the schema, as in "
+            f"{_schema_entry(name, values=['yes', 'no'])}"
+        )
+        found = "neither" if classes is None else "both"
+        raise InvalidParameter("classes", must_be=must_be, found=found)
+    if classes is not None:
+        described = {"values": list(dict.fromkeys(one.strip() for one in classes.split(",")))}
+    rule = rule_of(name, described)
+    if not isinstance(rule, Categorical) or rule.left_out is not None:
+        must_be = f"labels, such as {_schema_entry(name, values=['yes', 'no'])}"
+        raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
+    return LabelTarget(name, rule)
+
+
+def _number_target(
+    name: str, described: Any, target_range: tuple[float, float] | None
+) -> NumberTarget:
+    if (described is None) == (target_range is None):
+        must_be = (
+            "declared, since noise is in proportion to it: --target-range 0 100, or in the schema, "
+            f"as in {_schema_entry(name, range=[0, 100])}"
+        )
+        found = "neither" if target_range is None else "both"
+        raise InvalidParameter("the target's range", must_be=must_be, found=found)
+    if target_range is not None:
+        return NumberTarget(name, Numeric(range_of("target_range", target_range)))
+    rule = rule_of(name, described)
+    if type(rule) is not Numeric or rule.range is None or rule.indicator:
+        must_be = f"a range, such as {_schema_entry(name, range=[0, 100])}"
+        raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
+    return NumberTarget(name, rule)
+
+
+def _schema_entry(name: str, **rule: Any) -> str:
+    return json.dumps({name: rule})
 
 
 def shares_of(class_prior: str, kind: str, truth: Target) -> list[float]:
@@ -536,7 +579,7 @@ def shares_of(class_prior: str, kind: str, truth: Target) -> list[float]:
         f"{labels[0]}=0.98,{labels[1]}=0.02 (one label may be left out, and has the rest)"
     )
     pairs = [part.rpartition("=") for part in class_prior.split(",")]
-    given = {label.strip(): _share(text) for label, _, text in pairs}
+    given = {label.strip(): _share_or_nan(text) for label, _, text in pairs}
     absent = [label for label in labels if label not in given]
     other = [label for label in given if label not in labels]
     if other and all(label and not math.isnan(share) for label, share in given.items()):
@@ -551,75 +594,26 @@ def shares_of(class_prior: str, kind: str, truth: Target) -> list[float]:
     return shares
 
 
-_RARE = 0.2  # a share below which clipping makes probabilities far too small
-
-
-def rarity_text(prior: list[float] | None, truth: Target, rate_matching: float) -> str | None:
-    """Advice on labels that are known to be rare; None if there is none to give."""
-    if prior is None or rate_matching > 0.0 or not isinstance(truth, LabelTarget):
-        return None
-    rare = [label for label, share in zip(truth.classes, prior, strict=True) if share < _RARE]
-    if not rare or len(truth.classes) > round(1.0 / _RARE):
-        return None
-    return (
-        f"{' and '.join(map(repr, rare))} will have probabilities that are far too small, since "
-        "clipping counts rare labels for less: --rate-matching 0.1 makes them right on average, up "
-        "to noise, and spends a tenth of mu on it (rankings stay as they are)"
-    )
-
-
-def _share(text: str) -> float:
-    """A number, nan if it is none."""
+def _share_or_nan(text: str) -> float:
+    """The number that a text is, nan if it is none."""
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def _labels(name: str, described: Any, classes: str | None) -> LabelTarget:
-    if (described is None) == (classes is None):
-        must_be = (
-            "declared, since the labels are published: --classes yes,no, or in the schema, as in "
-            f"{_entry(name, values=['yes', 'no'])}"
-        )
-        found = "neither" if classes is None else "both"
-        raise InvalidParameter("classes", must_be=must_be, found=found)
-    if classes is not None:
-        described = {"values": list(dict.fromkeys(one.strip() for one in classes.split(",")))}
-    rule = rule_of(name, described)
-    if not isinstance(rule, Categorical) or rule.left_out is not None:
-        must_be = f"labels, such as {_entry(name, values=['yes', 'no'])}"
-        raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
-    return LabelTarget(name, rule)
-
-
-def _amounts(name: str, described: Any, target_range: tuple[float, float] | None) -> NumberTarget:
-    if (described is None) == (target_range is None):
-        must_be = (
-            "declared, since noise is in proportion to it: --target-range 0 100, or in the schema, "
-            f"as in {_entry(name, range=[0, 100])}"
-        )
-        found = "neither" if target_range is None else "both"
-        raise InvalidParameter("the target's range", must_be=must_be, found=found)
-    if target_range is not None:
-        return NumberTarget(name, Numeric(range_of("target_range", target_range)))
-    rule = rule_of(name, described)
-    if type(rule) is not Numeric or rule.range is None or rule.indicator:
-        must_be = f"a range, such as {_entry(name, range=[0, 100])}"
-        raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
-    return NumberTarget(name, rule)
-
-
-def _entry(name: str, **rule: Any) -> str:
-    return json.dumps({name: rule})
-
-
-# The option --features: fixed features of the encoded rows of a table.
-
-
-def map_of_option(features: str | None, encoder: Encoder) -> FeatureMap | None:
-    """The map that the option names, for rows of this encoder; None without one."""
-    return None if features is None else map_from_text(features, encoder.width)
+def rarity_text(prior: list[float] | None, truth: Target, rate_matching: float) -> str | None:
+    """Advice on labels that are known to be rare; None if there is none to give."""
+    if prior is None or rate_matching > 0.0 or not isinstance(truth, LabelTarget):
+        return None
+    rare = [label for label, share in zip(truth.classes, prior, strict=True) if share < _RARE_SHARE]
+    if not rare or len(truth.classes) > round(1.0 / _RARE_SHARE):
+        return None
+    return (
+        f"{' and '.join(map(repr, rare))} will have probabilities that are far too small, since "
+        "clipping counts rare labels for less: --rate-matching 0.1 makes them right on average, up "
+        "to noise, and spends a tenth of mu on it (rankings stay as they are)"
+    )
 
 
 def with_features(
@@ -670,15 +664,3 @@ def scratch_files(mapped: Path | None) -> Iterator[tuple[Path | None, Path | Non
     where, prefix = (mapped, "rows.") if mapped.is_dir() else (mapped.parent, f"{mapped.name}.")
     with TemporaryDirectory(prefix=prefix, dir=where) as folder:
         yield Path(folder, "rows"), Path(folder, "features")
-
-
-# Types of flag values: whole numbers as people write them, and words that shells complete.
-
-_GROUPED = re.compile(r"[+]?\d{1,3}(?:,\d{3})+")
-
-_FINITE = re.compile(r"[+]?[\d_]*\.?[\d_]*(?:[eE][+]?\d{1,3})?")
-
-
-def flag(name: str) -> str:
-    """The flag of a parameter as it is typed."""
-    return f"--{name.replace('_', '-')}"

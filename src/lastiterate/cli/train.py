@@ -10,6 +10,7 @@ import typer
 
 from lastiterate import _check
 from lastiterate._display import printable
+from lastiterate.cli.ledger import existing_ledger
 from lastiterate.cli.options import (
     CLASSIFICATION,
     REGRESSION,
@@ -22,7 +23,6 @@ from lastiterate.cli.options import (
     RowClipNorm,
     check_scratch,
     declared_target,
-    map_of_option,
     rarity_text,
     read_schema,
     row_settings,
@@ -32,6 +32,7 @@ from lastiterate.cli.options import (
 )
 from lastiterate.cli.terminal import WITH_FORCE, line_width
 from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.features.known_maps import map_from_text
 from lastiterate.saved_model.file_writing import (
     CERTIFICATE,
     MODEL,
@@ -154,6 +155,7 @@ def train(
     """
     kind = _kind(task, model)
     _check_extra()
+    from lastiterate.certificate.signature import Signer
     from lastiterate.cli.model_score import TestOptions
     from lastiterate.cli.trained_model import (
         TrainingSummary,
@@ -166,12 +168,12 @@ def train(
     from lastiterate.report.text import WIDEST, as_text
     from lastiterate.saved_model.save import ESTIMATORS, saved_model_of
 
-    signer = None if sign is None else _signer(sign)
+    signer = None if sign is None else Signer(sign)
     if html is not None:
         _check_pictures()
     elif title is not None:
         raise InvalidParameter("title", title, must_be="left out without --html")
-    open_ledger = None if ledger is None else _ledger(ledger)
+    open_ledger = None if ledger is None else existing_ledger(ledger, name="ledger")
     if test is not None and test_is_public and test.resolve() == data.resolve():
         must_be = "left out where --test is the file to train on, whose rows are private"
         raise InvalidParameter("--test-is-public", must_be=must_be, found="the same file")
@@ -188,7 +190,7 @@ def train(
         print(f"warning: {advice}", file=sys.stderr)
     made_rows = schema_step(described, target, table.names)
     encoder: Encoder = made_rows.encoder_
-    feature_map = map_of_option(features, encoder)
+    feature_map = None if features is None else map_from_text(features, encoder.width)
     if feature_bound is None and feature_map is None and encoder.unbounded:
         must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
         raise InvalidParameter("feature_bound", must_be=must_be, found="none")
@@ -332,15 +334,3 @@ def _check_pictures() -> None:
         import matplotlib.figure  # noqa: F401 - only whether it is there
     except ImportError:
         raise MissingExtra("a page with pictures", "matplotlib", extra="plot") from None
-
-
-def _signer(key: Path) -> Any:
-    from lastiterate.certificate.signature import Signer
-
-    return Signer(key)
-
-
-def _ledger(file: Path) -> Any:
-    from lastiterate.cli.ledger import existing_ledger
-
-    return existing_ledger(file, name="ledger")

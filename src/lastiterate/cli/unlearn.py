@@ -12,6 +12,7 @@ import typer
 
 from lastiterate import _check
 from lastiterate._display import up
+from lastiterate.cli.ledger import existing_ledger
 from lastiterate.cli.options import (
     CLASSIFICATION,
     REGRESSION,
@@ -94,9 +95,10 @@ def unlearn(
 
     Example: lastiterate unlearn model people.csv --rows 17,203 --epsilon 0.5 --key secret --plan
     """
+    from lastiterate.certificate.signature import Signer
     from lastiterate.ledger.ledger import charges_about
 
-    numbers = _numbers(rows)
+    numbers = _row_numbers(rows)
     saved = read_model(model / MODEL)
     if not saved.made_by_command:
         must_be = (
@@ -104,9 +106,9 @@ def unlearn(
             "lastiterate.load(folder)"
         )
         raise InvalidParameter("model", str(model), must_be=must_be)
-    known = _known(saved, model / CERTIFICATE)
+    fitted = _verified_model(saved, model / CERTIFICATE)
     if plan:
-        print(known.plan_unlearning(numbers, epsilon=epsilon, delta=delta, noisier=noisier))
+        print(fitted.plan_unlearning(numbers, epsilon=epsilon, delta=delta, noisier=noisier))
         return
     if key is None:
         must_be = (
@@ -114,15 +116,11 @@ def unlearn(
             "again with --key"
         )
         raise InvalidParameter("key", must_be=must_be, found="none")
-    signer = None
-    if sign is not None:
-        from lastiterate.certificate.signature import Signer
-
-        signer = Signer(sign)
+    signer = None if sign is None else Signer(sign)
     open_ledger = _ledger(ledger, saved.record.get("ledger"))
     refuse_replacing_in("out", out, (MODEL, CERTIFICATE), allowed=force, remedy=WITH_FORCE)
     table = open_table(data, delimiter=delimiter)
-    truth = _truth(saved)
+    truth = _declared_target(saved)
     other_columns = {
         saved.target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))
     }
@@ -133,7 +131,7 @@ def unlearn(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the text below says it
         with charges_about(f" of {saved.target!r}, in {out}"):
-            new = known.unlearn(
+            new = fitted.unlearn(
                 saved.features(read.rows),
                 targets,
                 rows=places,
@@ -166,8 +164,6 @@ def unlearn(
 
 def _ledger(file: Path | None, charged: str | None) -> Any:
     """The ledger of the option, which must be the one that the training was charged to, if any."""
-    from lastiterate.cli.ledger import existing_ledger
-
     must_be = "the ledger that the training was charged to, since unlearning is one more release"
     if file is None:
         if charged is not None:
@@ -179,7 +175,7 @@ def _ledger(file: Path | None, charged: str | None) -> Any:
     return found
 
 
-def _numbers(rows: str) -> list[int]:
+def _row_numbers(rows: str) -> list[int]:
     parts = [part.strip() for part in rows.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
         must_be = "row numbers with commas between them, as in 17,203"
@@ -190,7 +186,7 @@ def _numbers(rows: str) -> list[int]:
     return numbers
 
 
-def _truth(saved: SavedModel) -> Any:
+def _declared_target(saved: SavedModel) -> Any:
     if saved.classes is not None:
         described: dict[str, Any] = {"values": list(saved.classes)}
         task = CLASSIFICATION
@@ -199,7 +195,7 @@ def _truth(saved: SavedModel) -> Any:
     return declared_target(saved.target, task, described, classes=None, target_range=None)
 
 
-def _known(saved: SavedModel, certificate: Path) -> Any:
+def _verified_model(saved: SavedModel, certificate: Path) -> Any:
     """The fitted model that the files hold, all of its certificates derived again.
 
     Its labels are their positions, as those of the table are.

@@ -36,7 +36,7 @@ from lastiterate.explore.page_runs import (
     page_words,
     run_from_page,
 )
-from lastiterate.plot.curves import drawable, stopped
+from lastiterate.plot.curves import drawable_schedule, stopped
 from lastiterate.profile.profile import PrivacyProfile, least_misses
 from lastiterate.report.sentences import (
     certainty_text,
@@ -540,7 +540,7 @@ def shift_schedule(run: TrainingRun) -> dict[str, Any]:
 
     Where there are more steps than columns, it has the largest value of each column.
     """
-    schedule = drawable(run)
+    schedule = drawable_schedule(run)
     unit = float(schedule.sensitivities.max())
     shifts, distance = schedule.shifts.a / unit, schedule.shifts.z[1:] / unit
     sensitivity = np.zeros(shifts.size)

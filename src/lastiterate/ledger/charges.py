@@ -1,8 +1,8 @@
 """Charges: each kind of release as plain numbers, and the costs that follow from it.
 
-A ledger has one unit of privacy (`ledger.unit`): a kind of change, of so many examples.  What was
-promised of another kind, or of fewer examples, is converted where that is known to be safe, and
-refused where it is not:
+A ledger has one unit of privacy (`Unit`): a kind of change, of so many examples, in which every
+charge is counted.  What was promised of another kind, or of fewer examples, is converted where that
+is known to be safe, and refused where it is not:
 
 - A promise of leaving an example out, or of adding or removing one, holds twice over for replacing
   it: out with one, in with the other.  For a training, and for an event of dp-accounting, which is
@@ -14,6 +14,10 @@ refused where it is not:
 - A training, or a selection of trainings, is accounted anew for as many examples of a person as the
   ledger counts.  A statistic and an event are of sums, which g examples move g times as far; an
   event for which that is not known, and a stated (epsilon, delta), get the group property.
+- A charge for more examples than the ledger counts is refused: its release was made to protect
+  persons, and a total of single examples would not.
+
+`release_charge` makes charges of releases in the forms that users have them in.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,15 +34,12 @@ from lastiterate import _check
 from lastiterate import dp_accounting as events
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.certificate.fields import NAME as ARITHMETIC
-from lastiterate.certificate.fields import is_charged, training_digest
+from lastiterate.certificate.fields import ARITHMETIC, is_charged, training_digest
 from lastiterate.certificate.unlearning import UNLEARNING
 from lastiterate.certificate.verify import candidate_roundings, read, selected, verified_certificate
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.ledger.costs import Cost, cost_of
-from lastiterate.other_releases import KINDS as STATISTICS
-from lastiterate.other_releases import Release, without_published
-from lastiterate.other_releases import from_record as from_release
+from lastiterate.other_releases import Release, release_from_record, without_published
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group, for_pair
 from lastiterate.profile.pld import event_distribution, from_pld
@@ -47,24 +48,25 @@ from lastiterate.profile.renyi import PureProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.training_run import ADD_REMOVE, ADJACENCIES, TrainingRun
 from lastiterate.train.arithmetic import release_rounding
 
-# The unit of privacy of a ledger: what changes between two data sets that it keeps apart.
-#
-# A ledger has one unit, and every charge is counted in it.  A promise for j examples of a person is
-# turned into one for k > j by the group property; charges of events and statistics are of sums,
-# which k examples move k times as far.  A charge for more examples than the ledger counts is
-# refused: its release was made to protect persons, and a total of single examples would not.
-
-
-ADJACENCIES = ("replace", "zero-out")
 PER_PERSON = "examples_per_person"
+Charge = Mapping[str, Any]
+ROUNDING = "rounding"
+_STATED_ADJACENCIES = (*ADJACENCIES, ADD_REMOVE)
+_LARGEST_EPSILON = 500.0  # an epsilon, stated or by the group property
+# Of a statistic of which neither is known; its rounding grows with both.
+_MAX_EXAMPLES, _MAX_FEATURES = 2**32, 2**20
+_MUST_BE = (
+    "a certificate (text or file), a PrivacyReport, a PrivateScore or its release, a dp-accounting "
+    "event, or a pair (epsilon, delta)"
+)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A kind of change, and of how many examples at once."""
+    """What changes between two data sets that a ledger keeps apart, and how many examples do."""
 
     adjacency: str = "replace"
     examples_per_person: int = 1
@@ -74,10 +76,9 @@ class Unit:
         _check.count(PER_PERSON, self.examples_per_person, at_least=1)
 
     def __str__(self) -> str:
-        replaced = self.adjacency == "replace"
+        changed = "replaced" if self.adjacency == "replace" else "left out"
         if self.examples_per_person == 1:
-            return f"one example {'replaced' if replaced else 'left out'}"
-        changed = "replaced" if replaced else "left out"
+            return f"one example {changed}"
         return f"all examples of one person, at most {self.examples_per_person:,}, {changed}"
 
     def groups_of(self, covered: int) -> int:
@@ -99,20 +100,14 @@ class Unit:
 def covered_by(charge: Mapping[str, Any]) -> int:
     """How many examples of one person a charge is for."""
     if charge["kind"] == "training":
-        return _of_run(charge["run"])
+        return _persons_of_run(charge["run"])
     if charge["kind"] == "selection":
-        return max(_of_run(one["run"]) for one in charge["candidates"])
+        return max(_persons_of_run(one["run"]) for one in charge["candidates"])
     return _check.count(PER_PERSON, charge[PER_PERSON], at_least=1)
 
 
-def _of_run(run: Mapping[str, Any]) -> int:
+def _persons_of_run(run: Mapping[str, Any]) -> int:
     return _check.count(PER_PERSON, run.get(PER_PERSON, 1), at_least=1)
-
-
-Charge = Mapping[str, Any]
-ROUNDING = "rounding"
-_STATED_OF = (*ADJACENCIES, "add-remove")
-_LARGEST = 500.0  # an epsilon, stated or by the group property
 
 
 def training(report: PrivacyReport) -> dict[str, Any]:
@@ -165,57 +160,59 @@ def statistic(
     """
     record = release.as_record()
     charge = {"kind": "statistic", "adjacency": adjacency, "release": record}
-    return charge | _for(examples_per_person) | rounded(rounding)
+    return charge | _per_person(examples_per_person) | rounded(rounding)
 
 
 def event(record: Mapping[str, Any], *, examples_per_person: int) -> dict[str, Any]:
     """The charge of a dp-accounting event, whose noise is for so many examples of a person."""
-    return {"kind": "event", "event": dict(record)} | _for(examples_per_person)
+    return {"kind": "event", "event": dict(record)} | _per_person(examples_per_person)
 
 
 def stated(
     epsilon: float, delta: float, *, adjacency: str, examples_per_person: int
 ) -> dict[str, Any]:
     """The charge of a mechanism of which only (epsilon, delta) is known, for so many examples."""
-    _check.choice("adjacency", adjacency, among=_STATED_OF)
+    _check.choice("adjacency", adjacency, among=_STATED_ADJACENCIES)
     return {
         "kind": "stated",
         "adjacency": adjacency,
-        "epsilon": _check.number("epsilon", epsilon, at_least=0.0, at_most=_LARGEST),
+        "epsilon": _check.number("epsilon", epsilon, at_least=0.0, at_most=_LARGEST_EPSILON),
         "delta": _check.number("delta", delta, at_least=0.0, below=1.0),
-    } | _for(examples_per_person)
+    } | _per_person(examples_per_person)
 
 
-def _for(examples_per_person: int) -> dict[str, int]:
+def _per_person(examples_per_person: int) -> dict[str, int]:
     return {PER_PERSON: _check.count(PER_PERSON, examples_per_person, at_least=1)}
 
 
 def costs_of(charge: Charge, unit: Unit) -> list[Cost]:
     """Costs of a charge in a ledger of this unit; `InvalidParameter` if they are not known."""
-    if charge.get("kind") not in KINDS:
-        raise InvalidParameter("charge", charge.get("kind"), must_be=f"one of {', '.join(KINDS)}")
+    if charge.get("kind") not in _COST_FUNCTIONS:
+        raise InvalidParameter(
+            "charge", charge.get("kind"), must_be=f"one of {', '.join(_COST_FUNCTIONS)}"
+        )
     unit.check(covered_by(charge))
-    return list(_costs(json.dumps(charge, sort_keys=True), unit))
+    return list(_cached_costs(json.dumps(charge, sort_keys=True), unit))
 
 
 @lru_cache(maxsize=1024)
-def _costs(text: str, unit: Unit) -> tuple[Cost, ...]:
+def _cached_costs(text: str, unit: Unit) -> tuple[Cost, ...]:
     charge = unambiguous_json(text)
-    return tuple(KINDS[charge["kind"]](charge, unit))
+    return tuple(_COST_FUNCTIONS[charge["kind"]](charge, unit))
 
 
-def of_training(
+def report_of_run(
     run: TrainingRun, other_releases: Sequence[Mapping[str, Any]], unit: Unit
 ) -> PrivacyReport:
     """The report of a run in the unit of a ledger."""
     adjacency = unit.adjacency
-    releases = [from_release(one, adjacency=run.adjacency) for one in other_releases]
+    releases = [release_from_record(one, adjacency=run.adjacency) for one in other_releases]
     run = run.replace(examples_per_person=unit.examples_per_person)
     if run.adjacency == adjacency:
         return account(run, other_releases=releases)
     if adjacency == "replace":
         doubled = run.replace(adjacency="replace", sensitivity=2.0 * run.sensitivity)
-        return account(doubled, other_releases=[_replaced(release) for release in releases])
+        return account(doubled, other_releases=[one.under("replace") for one in releases])
     if run.gradient_bound is None:
         raise _other_adjacency(
             run.adjacency,
@@ -227,47 +224,40 @@ def of_training(
     return account(left_out, other_releases=releases)
 
 
-def _replaced(release: Release) -> Release:
-    least = at_least(STATISTICS[release.kind].sensitivity("replace"), ulps=1.0)
-    return replace(release, sensitivity=max(release.sensitivity, least))
-
-
 def _training_costs(charge: Charge, unit: Unit) -> list[Cost]:
-    return [_cost("run", _computed(charge, unit))]
+    return [_cost_of("run", _report_as_computed(charge, unit))]
 
 
-def _computed(charge: Charge, unit: Unit) -> PrivacyReport:
+def _report_as_computed(charge: Charge, unit: Unit) -> PrivacyReport:
     """The report on a training or candidate as it was computed."""
-    exact = of_training(from_dict(charge["run"]), charge["other_releases"], unit)
+    exact = report_of_run(from_dict(charge["run"]), charge["other_releases"], unit)
     rounding = rounding_of(charge)
     return exact if rounding is None else exact.computed(rounding)
 
 
 def _selection_costs(charge: Charge, unit: Unit) -> list[Cost]:
-    known: dict[str, PrivacyReport] = {}
-    for one in charge["candidates"]:
-        text = json.dumps(one, sort_keys=True)
-        if text not in known:
-            known[text] = _computed(one, unit)
-    reports = [known[json.dumps(one, sort_keys=True)] for one in charge["candidates"]]
-    return [_cost("run", selected(reports, Tries(charge["shape"], charge["stop"])))]
+    texts = [json.dumps(one, sort_keys=True) for one in charge["candidates"]]
+    candidates = dict(zip(texts, charge["candidates"], strict=True))
+    by_text = {text: _report_as_computed(one, unit) for text, one in candidates.items()}
+    reports = [by_text[text] for text in texts]
+    return [_cost_of("run", selected(reports, Tries(charge["shape"], charge["stop"])))]
 
 
 def _statistic_costs(charge: Charge, unit: Unit) -> list[Cost]:
-    release = from_release(charge["release"], adjacency=charge["adjacency"])
+    release = release_from_record(charge["release"], adjacency=charge["adjacency"])
     if unit.adjacency == "replace" != charge["adjacency"]:
-        release = _replaced(release)
+        release = release.under("replace")
     # The sensitivity is that of one example, whatever was to be protected.
     exact = for_group(GaussianProfile(release.mu), unit.examples_per_person)
     rounding = rounding_of(charge)
-    return [_cost("release", exact if rounding is None else RoundedProfile(exact, rounding))]
+    return [_cost_of("release", exact if rounding is None else RoundedProfile(exact, rounding))]
 
 
 def _event_costs(charge: Charge, unit: Unit) -> list[Cost]:
     groups = unit.groups_of(covered_by(charge))
     return [
         _event_cost(one, times, groups, unit.adjacency)
-        for one, times in events.taken_apart(charge["event"])
+        for one, times in events.constituents(charge["event"])
     ]
 
 
@@ -285,10 +275,10 @@ def _event_cost(one: Mapping[str, Any], times: int, groups: int, adjacency: str)
         relation = events.REPLACED
     elif replaced:
         alone = from_pld(event_distribution(events.from_record(one), relation))
-        return _cost("event", for_group(for_pair(alone), groups)) | {"times": times}
+        return _cost_of("event", for_group(for_pair(alone), groups)) | {"times": times}
     if groups > 1:
         alone = from_pld(event_distribution(events.from_record(one), relation))
-        return _cost("event", for_group(alone, groups)) | {"times": times}
+        return _cost_of("event", for_group(alone, groups)) | {"times": times}
     events.losses_of(json.dumps(one, sort_keys=True), relation)  # or it is refused
     return {"times": times, "mu": None, "event": dict(one), "relation": relation}
 
@@ -301,8 +291,10 @@ def _stated_costs(charge: Charge, unit: Unit) -> list[Cost]:
     if changes > 1:
         delta = _delta_of_group(epsilon, delta, changes)
         epsilon = at_least(changes * epsilon, ulps=1.0)
-    if not epsilon <= _LARGEST:
-        must_be = f"at most {_LARGEST / changes:g}, as {changes:,} changes one by one are counted"
+    if not epsilon <= _LARGEST_EPSILON:
+        must_be = (
+            f"at most {_LARGEST_EPSILON / changes:g}, as {changes:,} changes one by one are counted"
+        )
         raise InvalidParameter("epsilon", charge["epsilon"], must_be=must_be)
     mu = PureProfile(epsilon).gdp() if delta == 0.0 else None
     return [{"times": 1, "mu": mu, "epsilon": epsilon, "delta": delta}]
@@ -312,7 +304,7 @@ def _delta_of_group(epsilon: float, delta: float, changes: int) -> float:
     """delta (1 + e^epsilon + .. + e^((changes - 1) epsilon)), rounded up; at most 1."""
     if delta == 0.0:
         return 0.0
-    if changes * epsilon > _LARGEST:
+    if changes * epsilon > _LARGEST_EPSILON:
         return 1.0
     if epsilon == 0.0:
         terms = float(changes)
@@ -341,31 +333,20 @@ def _other_adjacency(of: str, adjacency: str, why: str) -> InvalidParameter:
     return InvalidParameter("adjacency", of, must_be=must_be)
 
 
-def _cost(name: str, profile: PrivacyProfile) -> dict[str, Any]:
+def _cost_of(name: str, profile: PrivacyProfile) -> dict[str, Any]:
     if not profile.delta(1e9) < 1.0:
         found = "one of which nothing is promised"
         raise InvalidParameter(name, must_be="a release with a guarantee", found=found)
     return cost_of(profile)
 
 
-KINDS: dict[str, Callable[[Charge, Unit], list[Cost]]] = {
+_COST_FUNCTIONS: dict[str, Callable[[Charge, Unit], list[Cost]]] = {
     "training": _training_costs,
     "selection": _selection_costs,
     "statistic": _statistic_costs,
     "event": _event_costs,
     "stated": _stated_costs,
 }
-
-
-# Conversion of releases, in the forms that users have them in, to charges of a ledger.
-
-
-# The most that a published statistic may have; its rounding grows with both.
-_MOST_EXAMPLES, _MOST_FEATURES = 2**32, 2**20
-_MUST_BE = (
-    "a certificate (text or file), a PrivacyReport, a PrivateScore or its release, a dp-accounting "
-    "event, or a pair (epsilon, delta)"
-)
 
 
 @dataclass(frozen=True)
@@ -423,7 +404,10 @@ def _release_charge(release: Any, adjacency: str, covered: int) -> ReleaseCharge
     inner = getattr(release, "release", release)
     if isinstance(inner, Release):
         covered = getattr(release, PER_PERSON, covered)  # a score knows
-        rounding = _rounding_alone(inner) if inner is release else release.privacy.rounding
+        if inner is release:
+            rounding = release_rounding(inner, _MAX_EXAMPLES, _MAX_FEATURES)
+        else:
+            rounding = release.privacy.rounding
         charge = statistic(
             inner, adjacency="replace", examples_per_person=covered, rounding=rounding
         )
@@ -434,16 +418,6 @@ def _release_charge(release: Any, adjacency: str, covered: int) -> ReleaseCharge
     if type(release).__name__.endswith("DpEvent"):
         return ReleaseCharge(event(events.as_record(release), examples_per_person=covered))
     raise InvalidType("release", release, must_be=_MUST_BE)
-
-
-def _rounding_alone(release: Release) -> Rounding:
-    """The rounding of a statistic of which neither the examples nor the width are known."""
-    return release_rounding(release, _MOST_EXAMPLES, _MOST_FEATURES)
-
-
-def certificate_record(certificate: str) -> Mapping[str, Any]:
-    """The record of a certificate, with none of its content checked."""
-    return read(certificate)
 
 
 def charge_of(record: Mapping[str, Any]) -> Charge:
@@ -462,21 +436,21 @@ def charge_of(record: Mapping[str, Any]) -> Charge:
 
 def is_charge_of(charge: Charge, record: Mapping[str, Any]) -> bool:
     """Whether a charge is of what a certificate is about, with no less rounding."""
-    exact, roundings = _taken_apart(charge)
-    certified, least = _taken_apart(charge_of(record))
-    return exact == certified and all(map(_no_less, roundings, least))
+    exact, roundings = _split_roundings(charge)
+    certified, least = _split_roundings(charge_of(record))
+    return exact == certified and all(map(_is_no_less, roundings, least))
 
 
-def _taken_apart(charge: Charge) -> tuple[Charge, list[Rounding | None]]:
+def _split_roundings(charge: Charge) -> tuple[Charge, list[Rounding | None]]:
     """A charge of exact results, and the roundings of all of them."""
     exact = {name: value for name, value in charge.items() if name != ROUNDING}
     if "candidates" not in charge:
         return exact, [rounding_of(charge)]
-    every = [_taken_apart(one) for one in charge["candidates"]]
+    every = [_split_roundings(one) for one in charge["candidates"]]
     return exact | {"candidates": [one for one, _ in every]}, [found for _, (found,) in every]
 
 
-def _no_less(stated: Rounding | None, least: Rounding | None) -> bool:
+def _is_no_less(stated: Rounding | None, least: Rounding | None) -> bool:
     if stated is None or least is None:
         return stated is least
     return stated.mu >= down(least.mu, MILLIONS_OF_ROUNDINGS) and stated.failure >= down(

@@ -4,7 +4,8 @@ A cost is a table: how many `times`, and one way or more to say how much.  `mu` 
 guarantee, `curve` a table of deltas, `epsilon` and `delta` a promise of these alone, `event` one of
 dp-accounting's.  `failure` is the probability of what the mu of a computed result leaves out.
 Deriving a training's takes seconds, so its curve is kept; equal ones are composed by powers of one
-Fourier transform.
+Fourier transform.  `composed` composes all costs at once, `RunningCosts` as they come: one more
+then takes as long however many there are.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from lastiterate.profile.rounded import RoundedProfile, Rounding, gdp_but_for_fa
 from lastiterate.run.serialise import unambiguous_json
 
 Cost = Mapping[str, Any]
-_NEARLY = 1e-4
-_DELTAS = (1e-3, 1e-6, 1e-9)
+_NEGLIGIBLE_GAIN = 1e-4
+_COMPARED_DELTAS = (1e-3, 1e-6, 1e-9)
+_FRACTION_BITS = 2200  # bits behind the point: every product of two floats has fewer
 
 
 def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
@@ -45,8 +47,8 @@ def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
     rounding = getattr(profile, "rounding", None)
     mu = profile.gdp() if rounding is None else gdp_but_for_failure(profile)
     cost: dict[str, Any] = {"times": times, "mu": mu if math.isfinite(mu) else None}
-    gaussian = GaussianProfile(mu)
-    if any(gaussian.epsilon(d) * (1.0 - _NEARLY) > profile.epsilon(d) for d in _DELTAS):
+    gaussian, least = GaussianProfile(mu), 1.0 - _NEGLIGIBLE_GAIN
+    if any(gaussian.epsilon(d) * least > profile.epsilon(d) for d in _COMPARED_DELTAS):
         curve = tabulated(profile)
         cost["curve"] = {"cell": curve.cell, "deltas": curve.deltas.tolist()}
     if rounding is not None:
@@ -55,13 +57,13 @@ def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
 
 
 def composed(costs: Iterable[Cost], *, adaptive: bool) -> PrivacyProfile:
-    """All of them together; `adaptive` counts Gaussian guarantees alone."""
+    """The guarantee of all costs together; `adaptive` counts Gaussian guarantees alone."""
     times: Counter[str] = Counter()
     failures = []
     for cost in costs:
         times[key_of(cost)] += cost["times"]
         failures.append(cost["times"] * cost.get("failure", 0.0))
-    return with_failures(_composed(times, adaptive=adaptive), failures)
+    return with_failures(_compose_kinds(times, adaptive=adaptive), failures)
 
 
 def with_failures(profile: PrivacyProfile, failures: Sequence[float]) -> PrivacyProfile:
@@ -70,98 +72,33 @@ def with_failures(profile: PrivacyProfile, failures: Sequence[float]) -> Privacy
     return RoundedProfile(profile, Rounding(0.0, failure)) if failure > 0.0 else profile
 
 
-def _composed(times: Mapping[str, int], *, adaptive: bool) -> PrivacyProfile:
+def _compose_kinds(times: Mapping[str, int], *, adaptive: bool) -> PrivacyProfile:
     kinds = {key: unambiguous_json(key) for key in times}
     ways: list[PrivacyProfile] = []
     if all(kind.get("mu") is not None for kind in kinds.values()):
-        ways.append(_gaussian((kind["mu"], times[key]) for key, kind in kinds.items()))
+        ways.append(_gaussian_sum((kind["mu"], times[key]) for key, kind in kinds.items()))
     elif adaptive:
         return GaussianProfile(math.inf)
     if not adaptive and any(set(kind) != {"mu"} for kind in kinds.values()):
-        ways.append(_summed(kinds, times))
+        ways.append(_summed_losses(kinds, times))
     return ways[0] if len(ways) == 1 else BestProfile(ways)
 
 
-def understated(stated: Cost, derived: Cost) -> bool:
-    """Whether a cost is less than, or another than, the one that is derived of the same."""
-    if set(stated) != set(derived) or stated["times"] != derived["times"]:
-        return True
-    for name in ("mu", "epsilon", "delta", "failure"):
-        if name in derived and not _no_less(stated[name], derived[name]):
-            return True
-    if "curve" in derived:
-        epsilons, deltas = _points(derived["curve"])
-        known = _on_chords(stated["curve"], epsilons)
-        if not np.all(known >= down(deltas, MILLIONS_OF_ROUNDINGS)):
-            return True
-    return any(stated[name] != derived[name] for name in ("event", "relation") if name in derived)
-
-
-def key_of(cost: Cost) -> str:
-    kind = {name: value for name, value in cost.items() if name not in ("times", "failure")}
-    return json.dumps(kind, sort_keys=True, allow_nan=False)
-
-
-def _gaussian(mus: Iterable[tuple[float, int]]) -> GaussianProfile:
+def _gaussian_sum(mus: Iterable[tuple[float, int]]) -> GaussianProfile:
     squares = [times * mu * mu for mu, times in mus]
     return GaussianProfile(at_least(math.sqrt(math.fsum(squares)), ulps=8.0))
 
 
-def _summed(kinds: Mapping[str, Cost], times: Mapping[str, int]) -> PrivacyProfile:
+def _summed_losses(kinds: Mapping[str, Cost], times: Mapping[str, int]) -> PrivacyProfile:
     alone = {key: kind for key, kind in kinds.items() if set(kind) == {"mu"}}
     results = [(losses_of_key(key), times[key]) for key in kinds if key not in alone]
     if alone:
-        mu = _gaussian((kind["mu"], times[key]) for key, kind in alone.items()).mu
+        mu = _gaussian_sum((kind["mu"], times[key]) for key, kind in alone.items()).mu
         results.append((tuple(shift_losses(np.array([mu]), np.ones(1))), 1))
     both = max(len(directions) for directions, _ in results)
     return SummedLossesProfile(
         [Repeated(list(directions) * (both // len(directions)), n) for directions, n in results]
     )
-
-
-@lru_cache(maxsize=4096)
-def losses_of_key(key: str) -> tuple[LossCells, ...]:
-    kind = unambiguous_json(key)
-    if "event" in kind:
-        return losses_of(json.dumps(kind["event"], sort_keys=True), kind["relation"])
-    if "curve" in kind:
-        return (Curve(kind["curve"]["cell"], np.array(kind["curve"]["deltas"])).losses(),)
-    return (_two_losses(kind["epsilon"], kind["delta"]),)
-
-
-def _two_losses(epsilon: float, delta: float) -> LossCells:
-    """Losses of an (epsilon, delta) promise alone: randomised response, or all is known."""
-    places = np.array([-epsilon, epsilon])
-    masses = (1.0 - delta) / (1.0 + np.exp(-places))
-    others = masses * np.exp(-places)
-    return LossCells(places, places, masses, others, ulps(8) * masses, ulps(8) * others, delta)
-
-
-def _no_less(stated: float | None, derived: float | None) -> bool:
-    if derived is None or stated is None:
-        return stated is derived
-    return stated >= down(derived, MILLIONS_OF_ROUNDINGS)
-
-
-def _points(curve: Mapping[str, Any]) -> tuple[Array, Array]:
-    deltas = np.array(curve["deltas"])
-    return curve["cell"] * np.arange(deltas.size), deltas
-
-
-def _on_chords(curve: Mapping[str, Any], epsilons: Array) -> Array:
-    """The table at any epsilon, linear in e^epsilon."""
-    at, deltas = _points(curve)
-    return np.asarray(np.interp(_growth(epsilons), _growth(at), deltas))
-
-
-def _growth(epsilons: Array) -> Array:
-    return np.expm1(np.minimum(epsilons, 700.0))
-
-
-# Costs that are composed as they come: one more costs as much however many there are.
-
-
-_SCALE = 2200  # bits behind the point: every product of two floats has fewer
 
 
 class RunningCosts:
@@ -179,28 +116,28 @@ class RunningCosts:
                 self._others.add(key_of(cost), sign * int(cost["times"]))
 
     def composed(self, more: Sequence[Cost], *, adaptive: bool) -> PrivacyProfile:
-        """All of them and these; as `costs.composed`, up to the width of a grid."""
+        """The guarantee of these costs and more; as `composed`, up to the width of a grid."""
         totals = self._totals.copy()
         for cost in more:
             totals.include(cost, 1)
         ways: list[PrivacyProfile] = []
         if not totals.without_mu:
-            ways.append(GaussianProfile(_root(totals.squares)))
+            ways.append(GaussianProfile(_root_above(totals.squares)))
         elif adaptive:
             return GaussianProfile(math.inf)
         others = [cost for cost in more if not _by_mu_alone(cost)]
         if not adaptive and (others or len(self._others)):
             parts = [Repeated(losses_of_key(key_of(cost)), cost["times"]) for cost in others]
             if totals.alone:
-                gaussian = shift_losses(np.array([_root(totals.alone)]), np.ones(1))
+                gaussian = shift_losses(np.array([_root_above(totals.alone)]), np.ones(1))
                 parts.append(Repeated(gaussian, 1))
             ways.append(self._others.profile(parts))
         whole = ways[0] if len(ways) == 1 else BestProfile(ways)
-        return with_failures(whole, [_number(totals.failures)])
+        return with_failures(whole, [_as_float(totals.failures)])
 
 
 class _Totals:
-    """Exact sums, in units of 2^-_SCALE."""
+    """Exact sums, in units of 2^-_FRACTION_BITS."""
 
     def __init__(self) -> None:
         self.squares = 0  # of every mu
@@ -231,15 +168,74 @@ def _by_mu_alone(cost: Cost) -> bool:
 
 def _scaled(value: float, power: int) -> int:
     above, below = float(value).as_integer_ratio()
-    return int(above**power) << (_SCALE - power * (below.bit_length() - 1))
+    return int(above**power) << (_FRACTION_BITS - power * (below.bit_length() - 1))
 
 
-def _number(total: int) -> float:
+def _as_float(total: int) -> float:
     try:
-        return float(Fraction(total, 1 << _SCALE))
+        return float(Fraction(total, 1 << _FRACTION_BITS))
     except OverflowError:
         return math.inf
 
 
-def _root(total: int) -> float:
-    return at_least(math.sqrt(_number(total)), ulps=8.0)
+def _root_above(total: int) -> float:
+    return at_least(math.sqrt(_as_float(total)), ulps=8.0)
+
+
+def key_of(cost: Cost) -> str:
+    kind = {name: value for name, value in cost.items() if name not in ("times", "failure")}
+    return json.dumps(kind, sort_keys=True, allow_nan=False)
+
+
+@lru_cache(maxsize=4096)
+def losses_of_key(key: str) -> tuple[LossCells, ...]:
+    kind = unambiguous_json(key)
+    if "event" in kind:
+        return losses_of(json.dumps(kind["event"], sort_keys=True), kind["relation"])
+    if "curve" in kind:
+        return (Curve(kind["curve"]["cell"], np.array(kind["curve"]["deltas"])).losses(),)
+    return (_two_losses(kind["epsilon"], kind["delta"]),)
+
+
+def _two_losses(epsilon: float, delta: float) -> LossCells:
+    """Losses of an (epsilon, delta) promise alone: randomised response, or all is known."""
+    places = np.array([-epsilon, epsilon])
+    masses = (1.0 - delta) / (1.0 + np.exp(-places))
+    others = masses * np.exp(-places)
+    return LossCells(places, places, masses, others, ulps(8) * masses, ulps(8) * others, delta)
+
+
+def understated(stated: Cost, derived: Cost) -> bool:
+    """Whether a cost is less than, or another than, the one that is derived of the same."""
+    if set(stated) != set(derived) or stated["times"] != derived["times"]:
+        return True
+    for name in ("mu", "epsilon", "delta", "failure"):
+        if name in derived and not _is_no_less(stated[name], derived[name]):
+            return True
+    if "curve" in derived:
+        epsilons, deltas = _grid_and_deltas(derived["curve"])
+        known = _on_chords(stated["curve"], epsilons)
+        if not np.all(known >= down(deltas, MILLIONS_OF_ROUNDINGS)):
+            return True
+    return any(stated[name] != derived[name] for name in ("event", "relation") if name in derived)
+
+
+def _is_no_less(stated: float | None, derived: float | None) -> bool:
+    if derived is None or stated is None:
+        return stated is derived
+    return stated >= down(derived, MILLIONS_OF_ROUNDINGS)
+
+
+def _grid_and_deltas(curve: Mapping[str, Any]) -> tuple[Array, Array]:
+    deltas = np.array(curve["deltas"])
+    return curve["cell"] * np.arange(deltas.size), deltas
+
+
+def _on_chords(curve: Mapping[str, Any], epsilons: Array) -> Array:
+    """The table at any epsilon, linear in e^epsilon."""
+    at, deltas = _grid_and_deltas(curve)
+    return np.asarray(np.interp(_growth(epsilons), _growth(at), deltas))
+
+
+def _growth(epsilons: Array) -> Array:
+    return np.expm1(np.minimum(epsilons, 700.0))

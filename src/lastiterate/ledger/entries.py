@@ -20,19 +20,25 @@ from lastiterate.errors import (
     OtherVersion,
     OtherVersionCertificate,
 )
-from lastiterate.ledger.charges import ADJACENCIES, PER_PERSON, Charge, Unit, costs_of, is_charge_of
+from lastiterate.ledger.charges import PER_PERSON, Charge, Unit, costs_of, is_charge_of
 from lastiterate.ledger.costs import Cost, RunningCosts, understated
 from lastiterate.ledger.journal import Entry, Journal
+from lastiterate.run.training_run import ADJACENCIES
 
-OPENED, RESERVED, SETTLED, WITHDRAWN, ADDED = (
-    "opened",
-    "reserved",
-    "settled",
-    "withdrawn",
-    "added",
-)
+OPENED, RESERVED, ADDED = "opened", "reserved", "added"
+SETTLED, WITHDRAWN = "settled", "withdrawn"
 PUBLISHED = "published already"
-CHARGING = (RESERVED, ADDED)
+CHARGE_KINDS = (RESERVED, ADDED)
+FORMAT = "lastiterate ledger 3"  # since then charges list "other_releases"
+_DEFAULTS = {"adjacency": "replace", PER_PERSON: 1, "adaptive": False, "seeded": False}
+_CHECKS: dict[str, Any] = {
+    "epsilon": lambda value: _check.number("epsilon", value, above=0.0),
+    "delta": lambda value: _check.number("delta", value, above=0.0, below=1.0),
+    "adjacency": lambda value: _check.choice("adjacency", value, among=ADJACENCIES),
+    PER_PERSON: lambda value: _check.count(PER_PERSON, value, at_least=1),
+    "adaptive": bool,
+    "seeded": bool,
+}
 
 
 class LedgerState:
@@ -47,15 +53,15 @@ class LedgerState:
         self.follow(entries)
 
     def follow(self, entries: Sequence[Entry]) -> LedgerState:
-        """This state, after the entries that it does not have yet; it has the first of them."""
+        """Apply entries not yet seen; return self.  The first are those that were seen."""
         for entry in islice(entries, self._length, None):
-            self._take(entry)
+            self._apply(entry)
             self._length += 1
         return self
 
-    def _take(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry) -> None:
         id_ = entry.get("id", "")
-        if entry["what"] in CHARGING:
+        if entry["what"] in CHARGE_KINDS:
             self.charges[id_] = entry
             self.running.include(entry["costs"])
         elif entry["what"] in (SETTLED, WITHDRAWN):
@@ -77,7 +83,7 @@ class LedgerState:
         ]
 
     def by_time(self) -> tuple[list[Cost], list[Cost], list[Cost]]:
-        """Costs of what was published already: before all other charges, later; and of these."""
+        """Costs in three lists: published before any other charge, published later, all others."""
         before: list[Cost] = []
         late: list[Cost] = []
         chosen: list[Cost] = []
@@ -94,7 +100,7 @@ class LedgerState:
         return id_ in self.ends and self.ends[id_]["what"] == WITHDRAWN
 
     def state(self, id_: str) -> str:
-        """settled, withdrawn, or reserved and nothing more known."""
+        """What became of a charge: added at once, settled, withdrawn, or still reserved."""
         if self.charges[id_]["what"] == ADDED:
             return ADDED
         return str(self.ends[id_]["what"]) if id_ in self.ends else RESERVED
@@ -113,20 +119,11 @@ class LedgerState:
         return charge
 
 
-FORMAT = "lastiterate ledger 3"  # since then charges list "other_releases"
-_USUAL = {"adjacency": "replace", PER_PERSON: 1, "adaptive": False, "seeded": False}
-_CHECKS: dict[str, Any] = {
-    "epsilon": lambda value: _check.number("epsilon", value, above=0.0),
-    "delta": lambda value: _check.number("delta", value, above=0.0, below=1.0),
-    "adjacency": lambda value: _check.choice("adjacency", value, among=ADJACENCIES),
-    PER_PERSON: lambda value: _check.count(PER_PERSON, value, at_least=1),
-    "adaptive": bool,
-    "seeded": bool,
-}
-
-
 def open_entry(journal: Journal, **given: Any) -> Entry:
-    """The first entry of a ledger, which is made if there is none; what is None is not given."""
+    """The first entry of a ledger, which is made if there is none.
+
+    What was given must agree with it; None is not given.
+    """
     said = {name: None if given[name] is None else _CHECKS[name](given[name]) for name in _CHECKS}
     if not (journal.path.exists() and journal.entries()):
         _create(journal, said)
@@ -150,7 +147,7 @@ def _create(journal: Journal, said: Mapping[str, Any]) -> None:
         if said[name] is None:
             must_be = f"given, as there is no ledger {os.fspath(journal.path)} yet"
             raise InvalidParameter(name, None, must_be=must_be)
-    chosen = {name: _USUAL.get(name) if one is None else one for name, one in said.items()}
+    chosen = {name: _DEFAULTS.get(name) if one is None else one for name, one in said.items()}
     software = f"lastiterate {lastiterate.__version__}"
 
     def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
@@ -177,26 +174,14 @@ def wrong_entries(entries: Sequence[Entry], unit: Unit) -> list[str]:
     digests: dict[str, int] = {}
     for entry in entries[1:]:
         try:
-            reasons += [
-                f"entry {entry['n']} {why}" for why in _wrong(entry, known, open_, digests, unit)
-            ]
+            wrong = _wrong_entry(entry, known, open_, digests, unit)
+            reasons += [f"entry {entry['n']} {why}" for why in wrong]
         except READ_ERRORS as error:
             reasons.append(f"entry {entry.get('n')} cannot be read ({error!r})")
     return reasons
 
 
-def of_other_versions(entries: Sequence[Entry]) -> list[int]:
-    """Entries whose certificates other versions issued, which this one cannot derive again."""
-    found = []
-    for entry in entries:
-        try:
-            refuse_other_version(entry.get("certificate", {}))
-        except OtherVersionCertificate:
-            found.append(entry["n"])
-    return found
-
-
-def _wrong(
+def _wrong_entry(
     entry: Entry,
     known: dict[str, Entry],
     open_: set[str],
@@ -205,9 +190,9 @@ def _wrong(
 ) -> list[str]:
     reasons: list[str] = []
     what, id_ = entry["what"], entry.get("id", "")
-    if what == OPENED or what not in (*CHARGING, SETTLED, WITHDRAWN):
+    if what == OPENED or what not in (*CHARGE_KINDS, SETTLED, WITHDRAWN):
         return [f"is {what!r}"]
-    if what in CHARGING:
+    if what in CHARGE_KINDS:
         if id_ in known:
             reasons.append("has an id that another has")
         known[id_] = entry
@@ -240,3 +225,14 @@ def _wrong_costs(entry: Entry, unit: Unit) -> list[str]:
     if len(derived) != len(stated) or any(map(understated, stated, derived)):
         return ["costs other than follow from its charge"]
     return []
+
+
+def of_other_versions(entries: Sequence[Entry]) -> list[int]:
+    """Entries whose certificates other versions issued, which this one cannot derive again."""
+    found = []
+    for entry in entries:
+        try:
+            refuse_other_version(entry.get("certificate", {}))
+        except OtherVersionCertificate:
+            found.append(entry["n"])
+    return found

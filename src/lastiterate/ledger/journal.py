@@ -6,9 +6,13 @@ it, so the next writer removes it, and says in its own entry how long it was; un
 end is missing, when the end is added.  A file that holds no whole entry is refused.
 
 The chain shows that nothing before its head was changed.  It cannot show that nothing after was cut
-off: for that keep the head somewhere else, or give a witness, which is looked at before every
-reading and written after every entry.  What was read once is not read again, so that one more entry
-costs as much however many there are.
+off, or that an older copy was not put back: for that keep the head somewhere else, or give a
+witness, which is looked at before every reading and written after every entry.  A witness names
+the ledger by the hash of its first entry, and the last entry by its number and hash.  It is
+replaced as a whole once that entry is on the disk, so that a writer who dies in between leaves a
+witness that is behind, never one that is ahead.
+
+What was read once is not read again, so that one more entry takes as long however many there are.
 """
 
 from __future__ import annotations
@@ -30,7 +34,12 @@ from lastiterate._files import IsOurs, with_an_end
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.run.serialise import unambiguous_json
 
-_TORN = "torn line before, bytes"
+_TORN_BYTES = "torn line before, bytes"
+Entry = Mapping[str, Any]
+BEFORE_ALL = "0" * 64
+_FORMATS_BEGIN = "lastiterate ledger "
+HEAD_FORMAT = "lastiterate ledger head 1"
+_HEAD_KEYS = {"format", "ledger", "n", "hash", "signature"}
 
 
 class Journal:
@@ -44,7 +53,7 @@ class Journal:
         self._turn = threading.Lock()
 
     def entries(self) -> Sequence[Entry]:
-        """All that are whole, the chain checked."""
+        """All whole entries, after the chain was checked."""
         with self._turn, with_an_end(self.path).open("rb") as file:
             seen = None if self.witness is None else self.witness.head()
             self._take_up(file.fileno())
@@ -52,9 +61,9 @@ class Journal:
                 self.witness.check(seen, self._known, os.fspath(self.path))
             return tuple(self._known)
 
-    def append(self, made_of: Callable[[Sequence[Entry]], Mapping[str, Any]]) -> Entry:
-        """Add what the function makes of the entries so far; it may raise instead."""
-        with self._turn, _opened(self.path) as descriptor, locked(descriptor):
+    def append(self, make: Callable[[Sequence[Entry]], Mapping[str, Any]]) -> Entry:
+        """Add and return what the function makes of the entries so far; it may raise instead."""
+        with self._turn, _open(self.path) as descriptor, locked(descriptor):
             rest = self._whole_lines(descriptor)
             if rest and not self._known:  # never replaced: it may be anybody's
                 why = (
@@ -64,10 +73,10 @@ class Journal:
                 raise InvalidLedger(os.fspath(self.path), [why])
             if self.witness is not None:
                 self.witness.check(self.witness.head(), self._known, os.fspath(self.path))
-            content = dict(made_of(self._known))
+            content = dict(make(self._known))
             if rest:
                 os.ftruncate(descriptor, self._length)
-                content[_TORN] = len(rest)
+                content[_TORN_BYTES] = len(rest)
             _write(descriptor, line_of(content, self._known), at=self._length)
             self._take_up(descriptor)
             if len(self._known) == 1:
@@ -81,13 +90,13 @@ class Journal:
         if witness.path.resolve() == self.path.resolve():
             must_be = "another file than the ledger, which it would replace"
             raise InvalidParameter("path", str(witness.path), must_be=must_be)
-        with self._turn, _opened(self.path) as descriptor, locked(descriptor):
+        with self._turn, _open(self.path) as descriptor, locked(descriptor):
             self._whole_lines(descriptor)
             witness.begin(self._known)
             self.witness = witness
 
     def _whole_lines(self, descriptor: int) -> bytes:
-        """Read on, and end the last line if nothing but its end is missing; what is left."""
+        """Read on, and end the last line if nothing but its end is missing; return what is left."""
         rest = self._take_up(descriptor)
         if not rest or (finished := entry_of(rest, self._known)) is None:
             return rest
@@ -97,7 +106,7 @@ class Journal:
         return b""
 
     def _take_up(self, descriptor: int) -> bytes:
-        """Read on from what is known; what comes after the last whole line."""
+        """Read on from what is known; return what comes after the last whole line."""
         if os.fstat(descriptor).st_size < self._length:
             raise InvalidLedger(str(self.path), ["it is shorter than it was"])
         os.lseek(descriptor, self._length, os.SEEK_SET)
@@ -113,7 +122,7 @@ class Journal:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open(path: Path) -> Iterator[int]:
     if path.exists():
         with_an_end(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
@@ -131,7 +140,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def _write(descriptor: int, data: bytes, *, at: int) -> None:
-    """All of it, on the disk; where that fails, none of it."""
+    """Write all of the data to the disk or, where that fails, none of it."""
     os.lseek(descriptor, at, os.SEEK_SET)
     try:
         left = memoryview(data)
@@ -143,14 +152,6 @@ def _write(descriptor: int, data: bytes, *, at: int) -> None:
         raise
 
 
-# Lines of a journal: entries, the hashes that chain them, and how bytes reach the disk.
-
-
-Entry = Mapping[str, Any]
-BEFORE_ALL = "0" * 64
-_FORMATS = "lastiterate ledger "
-
-
 def head(entries: Sequence[Entry]) -> str:
     """The hash of the last entry, which depends on all."""
     return str(entries[-1]["hash"]) if entries else BEFORE_ALL
@@ -160,7 +161,7 @@ def line_of(content: Mapping[str, Any], before: Sequence[Entry]) -> bytes:
     """The line of an entry that comes after these."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entry = {"n": len(before), "time": now, **content, "previous": head(before)}
-    return _text(entry | {"hash": hash_of(entry)}) + b"\n"
+    return _compact_json(entry | {"hash": hash_of(entry)}) + b"\n"
 
 
 def entry_of(line: bytes, before: Sequence[Entry]) -> Entry | None:
@@ -188,10 +189,10 @@ def is_journal(content: bytes) -> bool:
         if (entry := entry_of(line, entries)) is None:
             return False
         entries.append(entry)
-    return not rest and bool(entries) and str(entries[0].get("format")).startswith(_FORMATS)
+    return not rest and bool(entries) and str(entries[0].get("format")).startswith(_FORMATS_BEGIN)
 
 
-def _text(entry: Mapping[str, Any]) -> bytes:
+def _compact_json(entry: Mapping[str, Any]) -> bytes:
     return json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -212,12 +213,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# One writer at a time, whatever process or thread it is in.
-
-
 if sys.platform == "win32":
     import msvcrt
-    import os
     import time
 
     # A byte that no ledger reaches: what is locked there cannot be read by others.
@@ -225,7 +222,7 @@ if sys.platform == "win32":
 
     @contextmanager
     def locked(descriptor: int) -> Iterator[None]:
-        """While no other open file of the same path is."""
+        """A context in which no other open file of the same path is locked."""
         while True:
             os.lseek(descriptor, _FAR_AWAY, os.SEEK_SET)
             try:
@@ -244,23 +241,15 @@ else:
 
     @contextmanager
     def locked(descriptor: int) -> Iterator[None]:
-        """While no other open file of the same path is; the system unlocks what was killed."""
+        """A context in which no other open file of the same path is locked.
+
+        The system unlocks the file of a process that was killed.
+        """
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
             yield
         finally:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-# A file, kept elsewhere, of how far a ledger had come: it shows that an older copy was put back.
-#
-# It names the ledger by the hash of its first entry, and the last entry by its number and hash.  It
-# is replaced as a whole after every entry, once that is on the disk, so that a writer who dies in
-# between leaves a witness that is behind, never one that is ahead.
-
-
-FORMAT = "lastiterate ledger head 1"
-_KEYS = {"format", "ledger", "n", "hash", "signature"}
 
 
 @dataclass(frozen=True)
@@ -281,15 +270,15 @@ class Head:
         """The head of a file; `InvalidLedger` if it is none."""
         try:
             record = unambiguous_json(text)
-            if record["format"] != FORMAT or not isinstance(record["n"], int):
-                raise ValueError(FORMAT)
+            if record["format"] != HEAD_FORMAT or not isinstance(record["n"], int):
+                raise ValueError(HEAD_FORMAT)
             return cls(str(record["ledger"]), record["n"], str(record["hash"]))
         except (ValueError, LookupError, TypeError, RecursionError):
-            raise InvalidLedger(where, [f"it is no {FORMAT!r}"]) from None
+            raise InvalidLedger(where, [f"it is no {HEAD_FORMAT!r}"]) from None
 
     def as_text(self) -> str:
         """The head as one line of JSON."""
-        record = {"format": FORMAT, "ledger": self.ledger, "n": self.n, "hash": self.hash}
+        record = {"format": HEAD_FORMAT, "ledger": self.ledger, "n": self.n, "hash": self.hash}
         return json.dumps(record) + "\n"
 
     def missing_from(self, entries: Sequence[Entry]) -> str | None:
@@ -312,7 +301,7 @@ def is_head(content: bytes) -> bool:
         Head.from_text(text := content.decode("utf-8"), "the head")
     except (InvalidLedger, ValueError):
         return False
-    return set(json.loads(text)) <= _KEYS
+    return set(json.loads(text)) <= _HEAD_KEYS
 
 
 class Witness:

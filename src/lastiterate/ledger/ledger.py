@@ -1,4 +1,9 @@
-"""A file beside a data set: every release that was charged, and the budget they are held to."""
+"""A file beside a data set: every release that was charged, and the budget they are held to.
+
+`Ledger` is what users have.  `Budget` says what is spent, what would still fit and what is proved.
+The library charges what it is about to publish by `reserve_training`, `reserve_selection` and
+`charge_statistic`; a fitted model has a `KeptLedger`, for what is charged later.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +19,13 @@ from typing import Any
 
 from lastiterate._display import down, printable, up
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS
-from lastiterate._numerics.rounding import down as less
-from lastiterate._numerics.rounding import up as more
+from lastiterate._numerics.rounding import down as rounded_down
+from lastiterate._numerics.rounding import up as rounded_up
 from lastiterate._numerics.search import least_true
 from lastiterate.accounting import PrivacyReport
+from lastiterate.certificate.verify import read
 from lastiterate.errors import BudgetExceeded, InvalidLedger, InvalidParameter, warn
 from lastiterate.ledger import charges
-from lastiterate.ledger import charges as release_charges
 from lastiterate.ledger.charges import PER_PERSON, Charge, Unit, covered_by
 from lastiterate.ledger.costs import Cost, composed, with_failures
 from lastiterate.ledger.entries import (
@@ -30,7 +35,9 @@ from lastiterate.ledger.entries import (
     SETTLED,
     WITHDRAWN,
     LedgerState,
+    of_other_versions,
     open_entry,
+    wrong_entries,
 )
 from lastiterate.ledger.journal import Entry, Head, Journal, Witness, head
 from lastiterate.other_releases import Release
@@ -39,6 +46,14 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import Rounding, gdp_but_for_failure
 from lastiterate.profile.selection import Tries
+
+_IN_ADVANCE = (
+    "composed by privacy losses: for releases whose costs were fixed without a look at results"
+)
+_ADAPTIVE = "composed by mu: also for releases chosen by looking at earlier ones"
+_MOST = "the most that could have been spent: what is spent depends on results, and is no guarantee"
+_NEARLY_NOTHING_LEFT = 1e-3  # a share of epsilon
+_details: ContextVar[str] = ContextVar("details", default="")
 
 
 class Ledger:
@@ -115,13 +130,6 @@ class Ledger:
         self.budget = Budget(where, opened["epsilon"], opened["delta"], opened["adaptive"])
         self.unit = Unit(opened["adjacency"], opened[PER_PERSON])
         self.allow_seeded: bool = opened["seeded"]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        witness = self._journal.witness
-        return _opened_again, (type(self), self.path, None if witness is None else witness.path)
-
-    def __repr__(self) -> str:
-        return f"Ledger({os.fspath(self.path)!r})"
 
     @property
     def epsilon(self) -> float:
@@ -285,89 +293,6 @@ class Ledger:
         """
         return self.budget.largest_epsilon(LedgerState(self.entries()).costs())
 
-    def write_witness(self, path: str | Path) -> None:
-        """None, after a file was written that shows how far the ledger has come.
-
-        Keep it where whoever can replace the ledger cannot write.  From now on every entry of this
-        object is noted there; later, open the ledger with `witness=path`.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.  An earlier head of this ledger is replaced; any other file is refused.
-
-        Raises
-        ------
-        InvalidLedger
-            If the chain of entries is broken.
-        InvalidParameter
-            If the file is the ledger itself, or anything but an earlier head of it.
-
-        Examples
-        --------
-        >>> import tempfile, lastiterate as li
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
-        >>> ledger.write_witness(f"{folder.name}/people.witness")
-        >>> len(li.Ledger(ledger.path, witness=f"{folder.name}/people.witness").entries())
-        1
-        >>> folder.cleanup()
-        """
-        self._journal.write_witness(Witness(path))
-
-    def verify(self, *, head: str | Head | None = None) -> PrivacyProfile:
-        """The guarantee of all charges, after every cost and certificate was derived again.
-
-        Parameters
-        ----------
-        head : str or Head, optional
-            The `head` of an earlier day, which must be part of the chain.  Without one, and
-            without a witness, entries that were cut off at the end, or a file that was written
-            anew as a whole, are not noticed.
-
-        Returns
-        -------
-        PrivacyProfile
-            As `guarantee`.
-
-        Raises
-        ------
-        InvalidLedger
-            If anything is wrong, with every reason.
-
-        Examples
-        --------
-        >>> import tempfile, lastiterate as li
-        >>> from dp_accounting import GaussianDpEvent
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
-        >>> _ = ledger.add(GaussianDpEvent(8.0), "how many are married")
-        >>> round(ledger.verify(head=ledger.head()).epsilon(1e-5), 4)
-        0.9263
-        >>> folder.cleanup()
-        """
-        from lastiterate.ledger.entries import of_other_versions, wrong_entries
-
-        entries = self.entries()
-        reasons = wrong_entries(entries, self.unit)
-        if isinstance(head, Head):
-            reasons += [] if (why := head.missing_from(entries)) is None else [why]
-        elif head is not None and head not in [entry["hash"] for entry in entries]:
-            reasons.append(f"no entry has the hash {head}")
-        if reasons:
-            raise InvalidLedger(os.fspath(self.path), reasons)
-        if other := of_other_versions(entries):
-            warn(
-                f"the certificates of entries {', '.join(map(str, other))} were issued by other "
-                "versions of lastiterate and not derived again; their costs were",
-                UserWarning,
-            )
-        return self.budget.guarantee(LedgerState(entries))
-
-    def __str__(self) -> str:
-
-        return as_text(self)
-
     def add(
         self,
         release: Any,
@@ -419,7 +344,7 @@ class Ledger:
         'how many are married'
         >>> folder.cleanup()
         """
-        made = release_charges.release_charge(
+        made = charges.release_charge(
             release,
             adjacency=adjacency or self.adjacency,
             examples_per_person=examples_per_person,
@@ -435,12 +360,7 @@ class Ledger:
                 raise InvalidParameter("release", must_be=must_be, found=found)
             self.budget.check(state, costs, about, force=already_published)
             return {
-                "what": ADDED,
-                "id": secrets.token_hex(8),
-                "about": about,
-                "charge": made.charge,
-                "costs": costs,
-                "alone": self.budget.alone(costs),
+                **self._charge_entry(ADDED, about, made.charge, costs),
                 **({PUBLISHED: True} if already_published else {}),
                 **({} if made.certificate is None else {"certificate": made.certificate}),
             }
@@ -486,15 +406,7 @@ class Ledger:
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
             self.budget.check(self._state.follow(before), costs, about)
-            id_ = secrets.token_hex(8)
-            return {
-                "what": RESERVED,
-                "id": id_,
-                "about": about,
-                "charge": charge,
-                "costs": costs,
-                "alone": self.budget.alone(costs),
-            }
+            return self._charge_entry(RESERVED, about, charge, costs)
 
         return str(self._journal.append(entry)["id"])
 
@@ -530,11 +442,11 @@ class Ledger:
         'settled'
         >>> folder.cleanup()
         """
-        record = None if certificate is None else release_charges.certificate_record(certificate)
+        record = None if certificate is None else read(certificate)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
             charge = self._state.follow(before).open_charge(id_)
-            if record is not None and not release_charges.is_charge_of(charge, record):
+            if record is not None and not charges.is_charge_of(charge, record):
                 must_be = "that of what was reserved"
                 raise InvalidParameter("certificate", must_be=must_be, found="another")
             more = {} if record is None else {"certificate": record}
@@ -585,6 +497,18 @@ class Ledger:
 
         return self._journal.append(entry)
 
+    def _charge_entry(
+        self, what: str, about: str, charge: Charge, costs: Sequence[Cost]
+    ) -> dict[str, Any]:
+        return {
+            "what": what,
+            "id": secrets.token_hex(8),
+            "about": about,
+            "charge": charge,
+            "costs": costs,
+            "alone": self.budget.alone(costs),
+        }
+
     def _check_seed(self, seeded: bool) -> None:
         if seeded and not self.allow_seeded:
             must_be = (
@@ -593,19 +517,206 @@ class Ledger:
             )
             raise InvalidParameter("random_state", must_be=must_be, found="a seed")
 
+    def verify(self, *, head: str | Head | None = None) -> PrivacyProfile:
+        """The guarantee of all charges, after every cost and certificate was derived again.
 
-def _opened_again(kind: type[Ledger], path: Path, witness: Path | None) -> Ledger:
+        Parameters
+        ----------
+        head : str or Head, optional
+            The `head` of an earlier day, which must be part of the chain.  Without one, and
+            without a witness, entries that were cut off at the end, or a file that was written
+            anew as a whole, are not noticed.
+
+        Returns
+        -------
+        PrivacyProfile
+            As `guarantee`.
+
+        Raises
+        ------
+        InvalidLedger
+            If anything is wrong, with every reason.
+
+        Examples
+        --------
+        >>> import tempfile, lastiterate as li
+        >>> from dp_accounting import GaussianDpEvent
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
+        >>> _ = ledger.add(GaussianDpEvent(8.0), "how many are married")
+        >>> round(ledger.verify(head=ledger.head()).epsilon(1e-5), 4)
+        0.9263
+        >>> folder.cleanup()
+        """
+        entries = self.entries()
+        reasons = wrong_entries(entries, self.unit)
+        if isinstance(head, Head):
+            reasons += [] if (why := head.missing_from(entries)) is None else [why]
+        elif head is not None and head not in [entry["hash"] for entry in entries]:
+            reasons.append(f"no entry has the hash {head}")
+        if reasons:
+            raise InvalidLedger(os.fspath(self.path), reasons)
+        if other := of_other_versions(entries):
+            warn(
+                f"the certificates of entries {', '.join(map(str, other))} were issued by other "
+                "versions of lastiterate and not derived again; their costs were",
+                UserWarning,
+            )
+        return self.budget.guarantee(LedgerState(entries))
+
+    def write_witness(self, path: str | Path) -> None:
+        """None, after a file was written that shows how far the ledger has come.
+
+        Keep it where whoever can replace the ledger cannot write.  From now on every entry of this
+        object is noted there; later, open the ledger with `witness=path`.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.  An earlier head of this ledger is replaced; any other file is refused.
+
+        Raises
+        ------
+        InvalidLedger
+            If the chain of entries is broken.
+        InvalidParameter
+            If the file is the ledger itself, or anything but an earlier head of it.
+
+        Examples
+        --------
+        >>> import tempfile, lastiterate as li
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
+        >>> ledger.write_witness(f"{folder.name}/people.witness")
+        >>> len(li.Ledger(ledger.path, witness=f"{folder.name}/people.witness").entries())
+        1
+        >>> folder.cleanup()
+        """
+        self._journal.write_witness(Witness(path))
+
+    def __repr__(self) -> str:
+        return f"Ledger({os.fspath(self.path)!r})"
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        witness = self._journal.witness
+        return _reopen, (type(self), self.path, None if witness is None else witness.path)
+
+
+def _reopen(kind: type[Ledger], path: Path, witness: Path | None) -> Ledger:
     return kind(path, witness=witness)
 
 
-# A ledger as a person reads it.
+@dataclass(frozen=True)
+class Budget:
+    """The budget of the ledger at `where`, what is spent of it, and what would still fit."""
 
+    where: str
+    epsilon: float
+    delta: float
+    adaptive: bool
 
-_IN_ADVANCE = (
-    "composed by privacy losses: for releases whose costs were fixed without a look at results"
-)
-_ADAPTIVE = "composed by mu: also for releases chosen by looking at earlier ones"
-_MOST = "the most that could have been spent: what is spent depends on results, and is no guarantee"
+    def spent(self, costs: Sequence[Cost]) -> PrivacyProfile:
+        """The guarantee of all of these together."""
+        return composed(costs, adaptive=self.adaptive) if costs else GaussianProfile(0.0)
+
+    def guarantee(self, state: LedgerState) -> PrivacyProfile:
+        """The proved guarantee of all charges together.
+
+        Where costs depend on results, what is spent is itself a result.  What holds is the most
+        that could have been spent, whatever the results: the budget, and with it all that was added
+        without asking it when others had been charged (docs/ledger.md).
+        """
+        if not self.adaptive:
+            return self.spent(state.costs())
+        before, late, chosen = state.by_time()
+        if not (before or late or chosen):
+            return GaussianProfile(0.0)
+        most = self._most_mu()
+        if not gdp_but_for_failure(self.spent(chosen)) <= most:
+            return GaussianProfile(math.inf)
+        first = max(most, gdp_but_for_failure(self.spent(before)))
+        together = math.hypot(first, gdp_but_for_failure(self.spent(late)))
+        whole = GaussianProfile(rounded_up(together, FEW_ROUNDINGS) if late else first)
+        every = [*before, *late, *chosen]
+        return with_failures(whole, [one["times"] * one.get("failure", 0.0) for one in every])
+
+    def guaranteed_epsilon(self, state: LedgerState) -> float:
+        """Epsilon of the guarantee at the budget's delta."""
+        epsilon = self.guarantee(state).epsilon(self.delta)
+        before, late, _ = state.by_time()
+        if not self.adaptive or late or self.spent(before).epsilon(self.delta) > self.epsilon:
+            return epsilon
+        # What the budget let through has no more than its epsilon, by that very test.
+        return min(epsilon, self.epsilon) if math.isfinite(epsilon) else epsilon
+
+    def _most_mu(self) -> float:
+        """The largest mu that the budget admits: no charge that was let through made it more."""
+
+        def too_much(mu: float) -> bool:
+            return not GaussianProfile(mu).epsilon(self.delta) <= self.epsilon
+
+        mu = least_true(too_much, 0.0, 2.0 * self.epsilon + 10.0)
+        return rounded_up(mu, MILLIONS_OF_ROUNDINGS)
+
+    def alone(self, costs: Sequence[Cost]) -> float | None:
+        """The epsilon of one charge; None if it has none at this delta."""
+        epsilon = self.spent(costs).epsilon(self.delta)
+        return epsilon if math.isfinite(epsilon) else None
+
+    def check(
+        self, state: LedgerState, more: Sequence[Cost], about: str, *, force: bool = False
+    ) -> None:
+        """Raise if there is no room for these costs; with `force` they were published already.
+
+        The running composition decides in most cases.  Where it says that nearly nothing would be
+        left, all costs are composed again, so that the decision does not depend on how they came.
+        """
+        if self.adaptive and any(cost["mu"] is None for cost in more):
+            must_be = "one with a Gaussian guarantee (mu), as an adaptive ledger counts no other"
+            raise InvalidParameter("release", about, must_be=must_be)
+        if force:
+            return
+        quickly = state.running.composed(more, adaptive=self.adaptive).epsilon(self.delta)
+        if quickly <= self.epsilon * (1.0 - _NEARLY_NOTHING_LEFT):
+            return
+        before = state.costs()
+        together = self.spent([*before, *more]).epsilon(self.delta)
+        if together <= self.epsilon:
+            return
+        spent = self.spent(before).epsilon(self.delta)
+        if self._for_want_of_delta(before, more):
+            raise BudgetExceeded(
+                f"{self.where} has delta {self.delta:g} for all releases together, which that of "
+                f"{about or 'this'} uses up. Nothing was charged. State a smaller --delta for it, "
+                f"such as {self.delta / 100.0:.0e}, or open the ledger with a larger one."
+            )
+        raise BudgetExceeded(
+            f"{self.where} has epsilon {self.epsilon:g} at delta {self.delta:g}, of which "
+            f"{up(spent)} is spent; {about or 'this'} would make it {up(together)}. Nothing was "
+            f"charged. A release of epsilon {down(self.largest_epsilon(before))} would fit."
+        )
+
+    def _for_want_of_delta(self, before: Sequence[Cost], more: Sequence[Cost]) -> bool:
+        """Whether the same costs without their own delta would fit."""
+        if not any(cost.get("delta", 0.0) > 0.0 for cost in more):
+            return False
+        freed: list[Cost] = [{**cost, "delta": 0.0} for cost in more]
+        return self.spent([*before, *freed]).epsilon(self.delta) <= self.epsilon
+
+    def largest_epsilon(self, costs: Sequence[Cost]) -> float:
+        """Epsilon of the most costly Gaussian release that fits beside these; 0 if none does."""
+        spent = self.spent(costs)
+
+        def too_much(mu: float) -> bool:
+            return not compose_with_gaussian(spent, mu).epsilon(self.delta) <= self.epsilon
+
+        if too_much(0.0):
+            return 0.0
+        mu = least_true(too_much, 0.0, 2.0 * self.epsilon + 10.0)
+        return GaussianProfile(rounded_down(mu, MILLIONS_OF_ROUNDINGS)).epsilon(self.delta)
 
 
 def as_text(ledger: Ledger) -> str:
@@ -645,133 +756,67 @@ def _lines(ledger: Ledger) -> Iterator[str]:
 
 
 def _counted_for(covered: int, unit: Unit) -> str:
-    """Note on the conversion of a charge for fewer examples than the ledger counts, else empty."""
+    """A note on a charge for fewer examples of a person than the ledger counts, else empty."""
     if covered == unit.examples_per_person:
         return ""
     few = "one example" if covered == 1 else f"{covered:,} examples of a person"
     return f" (for {few}; counted for {unit.examples_per_person:,})"
 
 
-# The budget of a ledger, the guarantee of what is spent, and what would still fit.
+def reserve_training(
+    ledger: Ledger | None, report: PrivacyReport, about: str, *, seeded: bool
+) -> Reservation | None:
+    """Charge a training that is about to begin, if there is a ledger."""
+    if ledger is None:
+        return None
+    return Reservation(
+        ledger, ledger.reserve(charges.training(report), _about(about), seeded=seeded)
+    )
 
 
-_NEARLY_ALL = 1e-3
+def reserve_selection(
+    ledger: Ledger | None,
+    tries: Tries,
+    candidates: Sequence[Mapping[str, Any]],
+    roundings: Sequence[Rounding | None],
+    about: str,
+    *,
+    seeded: bool,
+) -> Reservation | None:
+    """Charge the best of several tries that are about to be made, if there is a ledger."""
+    if ledger is None:
+        return None
+    charge = charges.selection(tries, candidates, roundings)
+    return Reservation(ledger, ledger.reserve(charge, _about(about), seeded=seeded))
 
 
-@dataclass(frozen=True)
-class Budget:
-    """The budget of the ledger at `where`."""
+class Reservation:
+    """A charge in a ledger that is still to be settled."""
 
-    where: str
-    epsilon: float
-    delta: float
-    adaptive: bool
+    def __init__(self, ledger: Ledger, id_: str) -> None:
+        self.ledger, self.id = ledger, id_
 
-    def spent(self, costs: Sequence[Cost]) -> PrivacyProfile:
-        """The guarantee of all of these together."""
-        return composed(costs, adaptive=self.adaptive) if costs else GaussianProfile(0.0)
-
-    def guarantee(self, state: LedgerState) -> PrivacyProfile:
-        """The proved guarantee of all charges together.
-
-        Where costs depend on results, what is spent is itself a result.  What holds is the most
-        that could have been spent, whatever the results: the budget, and with it all that was added
-        without asking it when others had been charged (docs/ledger.md).
-        """
-        if not self.adaptive:
-            return self.spent(state.costs())
-        before, late, chosen = state.by_time()
-        if not (before or late or chosen):
-            return GaussianProfile(0.0)
-        most = self._most_mu()
-        if not gdp_but_for_failure(self.spent(chosen)) <= most:
-            return GaussianProfile(math.inf)
-        first = max(most, gdp_but_for_failure(self.spent(before)))
-        together = math.hypot(first, gdp_but_for_failure(self.spent(late)))
-        whole = GaussianProfile(more(together, FEW_ROUNDINGS) if late else first)
-        every = [*before, *late, *chosen]
-        return with_failures(whole, [one["times"] * one.get("failure", 0.0) for one in every])
-
-    def guaranteed_epsilon(self, state: LedgerState) -> float:
-        """Epsilon of the guarantee at the budget's delta."""
-        epsilon = self.guarantee(state).epsilon(self.delta)
-        before, late, _ = state.by_time()
-        if not self.adaptive or late or self.spent(before).epsilon(self.delta) > self.epsilon:
-            return epsilon
-        # What the budget let through has no more than its epsilon, by that very test.
-        return min(epsilon, self.epsilon) if math.isfinite(epsilon) else epsilon
-
-    def _most_mu(self) -> float:
-        """No charge that was let through made it more."""
-
-        def too_much(mu: float) -> bool:
-            return not GaussianProfile(mu).epsilon(self.delta) <= self.epsilon
-
-        mu = least_true(too_much, 0.0, 2.0 * self.epsilon + 10.0)
-        return more(mu, MILLIONS_OF_ROUNDINGS)
-
-    def alone(self, costs: Sequence[Cost]) -> float | None:
-        """The epsilon of one charge; None if it has none at this delta."""
-        epsilon = self.spent(costs).epsilon(self.delta)
-        return epsilon if math.isfinite(epsilon) else None
-
-    def check(
-        self, state: LedgerState, more: Sequence[Cost], about: str, *, force: bool = False
-    ) -> None:
-        """Refuse what there is no room for, unless it was published already.
-
-        The composition so far tells in most cases; all costs are composed again where it says that
-        nearly nothing would be left, so that what is refused does not depend on how it was kept.
-        """
-        if self.adaptive and any(cost["mu"] is None for cost in more):
-            must_be = "one with a Gaussian guarantee (mu), as an adaptive ledger counts no other"
-            raise InvalidParameter("release", about, must_be=must_be)
-        if force:
-            return
-        quickly = state.running.composed(more, adaptive=self.adaptive).epsilon(self.delta)
-        if quickly <= self.epsilon * (1.0 - _NEARLY_ALL):
-            return
-        before = state.costs()
-        together = self.spent([*before, *more]).epsilon(self.delta)
-        if together <= self.epsilon:
-            return
-        spent = self.spent(before).epsilon(self.delta)
-        if self._for_want_of_delta(before, more):
-            raise BudgetExceeded(
-                f"{self.where} has delta {self.delta:g} for all releases together, which that of "
-                f"{about or 'this'} uses up. Nothing was charged. State a smaller --delta for it, "
-                f"such as {self.delta / 100.0:.0e}, or open the ledger with a larger one."
-            )
-        raise BudgetExceeded(
-            f"{self.where} has epsilon {self.epsilon:g} at delta {self.delta:g}, of which "
-            f"{up(spent)} is spent; {about or 'this'} would make it {up(together)}. Nothing was "
-            f"charged. A release of epsilon {down(self.largest_epsilon(before))} would fit."
-        )
-
-    def _for_want_of_delta(self, before: Sequence[Cost], more: Sequence[Cost]) -> bool:
-        """Whether the same costs without their own delta would fit."""
-        if not any(cost.get("delta", 0.0) > 0.0 for cost in more):
-            return False
-        freed: list[Cost] = [{**cost, "delta": 0.0} for cost in more]
-        return self.spent([*before, *freed]).epsilon(self.delta) <= self.epsilon
-
-    def largest_epsilon(self, costs: Sequence[Cost]) -> float:
-        """Epsilon of the most costly Gaussian release that fits beside these; 0 if none does."""
-        spent = self.spent(costs)
-
-        def too_much(mu: float) -> bool:
-            return not compose_with_gaussian(spent, mu).epsilon(self.delta) <= self.epsilon
-
-        if too_much(0.0):
-            return 0.0
-        mu = least_true(too_much, 0.0, 2.0 * self.epsilon + 10.0)
-        return GaussianProfile(less(mu, MILLIONS_OF_ROUNDINGS)).epsilon(self.delta)
+    def settle(self, certificate: str | None = None) -> None:
+        """Settle the charge, once the release was made and before anybody sees it."""
+        self.ledger.settle(self.id, certificate)
 
 
-# How the library itself charges what it is about to publish: a few lines where that happens.
-
-
-_details: ContextVar[str] = ContextVar("details", default="")
+def charge_statistic(
+    ledger: Ledger | None,
+    release: Release,
+    about: str,
+    *,
+    examples_per_person: int,
+    rounding: Rounding,
+    seeded: bool,
+) -> None:
+    """Charge a statistic before it is published, if there is a ledger."""
+    if ledger is None:
+        return
+    charge = charges.statistic(
+        release, adjacency="replace", examples_per_person=examples_per_person, rounding=rounding
+    )
+    ledger.settle(ledger.reserve(charge, _about(about), seeded=seeded))
 
 
 @contextmanager
@@ -827,79 +872,23 @@ def kept(ledger: Ledger | None) -> KeptLedger | None:
 
 
 def one_ledger(*given: Ledger | KeptLedger | str | Path | None) -> Ledger | None:
-    """The one that was given, here or there; not two."""
+    """The one ledger among these; None if none was given, an error if two were."""
     known = [one for one in given if one is not None]
     if len(known) > 1:  # where a ledger was moved, the one that is given now takes its place
         known = [one for one in known if not (isinstance(one, KeptLedger) and one.is_gone)]
-    ledgers = [_opened(one) for one in known]
+    ledgers = [_open(one) for one in known]
     if len({one.path.resolve() for one in ledgers}) > 1:
         must_be = "one: a release is charged once; add its certificate to the other"
         raise InvalidParameter("ledger", [str(one.path) for one in ledgers], must_be=must_be)
     return ledgers[0] if ledgers else None
 
 
-def _opened(one: Ledger | KeptLedger | str | Path) -> Ledger:
+def _open(one: Ledger | KeptLedger | str | Path) -> Ledger:
     if isinstance(one, KeptLedger):
         return one.opened()
     return one if isinstance(one, Ledger) else Ledger(one)
 
 
 def ledgers_of(model: Any) -> list[Any]:
-    """Those that a model was given: by its constructor, and by its fit."""
+    """The ledgers that a model was given, by its constructor and by its fit, or None for each."""
     return [getattr(model, name, None) for name in ("ledger", "ledger_")]
-
-
-def reserve_training(
-    ledger: Ledger | None, report: PrivacyReport, about: str, *, seeded: bool
-) -> Reservation | None:
-    """Charge a training that is about to begin, if there is a ledger."""
-    if ledger is None:
-        return None
-    return Reservation(
-        ledger, ledger.reserve(charges.training(report), _about(about), seeded=seeded)
-    )
-
-
-def reserve_selection(
-    ledger: Ledger | None,
-    tries: Tries,
-    candidates: Sequence[Mapping[str, Any]],
-    roundings: Sequence[Rounding | None],
-    about: str,
-    *,
-    seeded: bool,
-) -> Reservation | None:
-    """Charge the best of several tries that are about to be made, if there is a ledger."""
-    if ledger is None:
-        return None
-    charge = charges.selection(tries, candidates, roundings)
-    return Reservation(ledger, ledger.reserve(charge, _about(about), seeded=seeded))
-
-
-class Reservation:
-    """A charge in a ledger that is still to be settled."""
-
-    def __init__(self, ledger: Ledger, id_: str) -> None:
-        self.ledger, self.id = ledger, id_
-
-    def settle(self, certificate: str | None = None) -> None:
-        """Once it was made, and before anybody sees it."""
-        self.ledger.settle(self.id, certificate)
-
-
-def charge_statistic(
-    ledger: Ledger | None,
-    release: Release,
-    about: str,
-    *,
-    examples_per_person: int,
-    rounding: Rounding,
-    seeded: bool,
-) -> None:
-    """Charge a statistic before it is published, if there is a ledger."""
-    if ledger is None:
-        return
-    charge = charges.statistic(
-        release, adjacency="replace", examples_per_person=examples_per_person, rounding=rounding
-    )
-    ledger.settle(ledger.reserve(charge, _about(about), seeded=seeded))

@@ -1,4 +1,4 @@
-"""Epsilon as training goes on."""
+"""Pictures of guarantees: epsilon by steps, trade-offs, delta by epsilon, accuracy, shifts."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from lastiterate.plot.style import (
     FAINT,
     INK,
     figure,
+    grid,
     heading,
     legends,
     line_styles,
@@ -40,12 +41,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-_POINTS, _FURTHER = 25, 100
-
-_COSTLY_POINTS, _COSTLY_FURTHER = 7, 3  # where a point takes seconds
-
+_LENGTHS, _FURTHER = 25, 100
+_COSTLY_LENGTHS, _COSTLY_FURTHER = 7, 3  # where a point takes seconds
 _LOWER = "lower bound"
+_RATES = np.concatenate([np.geomspace(1e-5, 0.02, 80), np.linspace(0.021, 0.5, 160)])
+_EPSILONS = np.concatenate(
+    [
+        [0.0],
+        np.geomspace(1e-4, 0.02, 60),
+        np.linspace(0.021, 12.0, 400),
+        np.geomspace(12.1, 600, 80),
+    ]
+)
+Drawable = PrivacyReport | PrivacyProfile | Mapping[str, PrivacyProfile]
+_DECADES = 5  # below the delta that is marked
+_FURTHEST = 4.0  # in epsilons at that delta
+_LEAST_DELTA = 1e-300
+_PROFILE_POINTS = 241
+Results = Mapping[str, Mapping[float, Sequence[float]]]
+_MAX_DRAWN_STEPS = 1_200  # more steps than this are drawn as bands
+_FAINTEST = 1e-6  # of a per-step sensitivity; less is not shown
+_MAX_STEMS = 120
+_MAX_MARKED_POINTS = 60  # so few points are marked one by one
 
 
 def epsilon_by_steps(
@@ -76,7 +93,7 @@ def epsilon_by_steps(
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
     _check.number("delta", delta, at_least=0.0, at_most=1.0)
-    lengths = usual_steps(run) if steps is None else _given(steps)
+    lengths = usual_steps(run) if steps is None else _check_steps(steps)
     curves = _curves(run, lengths, bounds, delta)
     drawn = line_styles([name for name in curves if name != _LOWER]) | {
         _LOWER: LineStyle(GREY, (0, (1, 1)))
@@ -101,9 +118,9 @@ def usual_steps(run: TrainingRun) -> list[int]:
     Whole epochs where these are drawn anew.
     """
     epoch = run.batches.batches_per_epoch
-    points, further = _POINTS, _FURTHER
+    points, further = _LENGTHS, _FURTHER
     if run.batches.resampling is Resampling.EACH_STEP or not NON_CONVEX.unmet(run):
-        points, further = _COSTLY_POINTS, _COSTLY_FURTHER
+        points, further = _COSTLY_LENGTHS, _COSTLY_FURTHER
         epoch = max(1, run.steps // 10)
     if not (run.is_constant and run.batches.any_length):
         further = 1
@@ -126,18 +143,18 @@ def stopped(run: TrainingRun, steps: int) -> TrainingRun:
     return run.replace(
         steps=steps,
         batches=run.batches.stopped(steps),
-        step_size=_cut(run.step_size, steps),
-        noise_std=_cut(run.noise_std, steps),
+        step_size=_first_steps(run.step_size, steps),
+        noise_std=_first_steps(run.noise_std, steps),
     )
 
 
-def _given(steps: Sequence[int]) -> list[int]:
+def _check_steps(steps: Sequence[int]) -> list[int]:
     if isinstance(steps, (str, bytes)) or not hasattr(steps, "__iter__") or not len(steps):
         raise InvalidType("steps", steps, must_be="one or more whole numbers")
     return sorted({_check.count("steps", one, at_least=1) for one in steps})
 
 
-def _cut(schedule: Schedule, steps: int) -> Schedule:
+def _first_steps(schedule: Schedule, steps: int) -> Schedule:
     return schedule[:steps] if isinstance(schedule, tuple) else schedule
 
 
@@ -167,22 +184,6 @@ def _curves(
         if max(lower, default=0.0) > 0.0:
             curves[_LOWER] = [value if value > 0.0 else math.nan for value in lower]
     return curves
-
-
-# Plots of privacy profiles: the trade-off curve of attackers, and delta against epsilon.
-
-_RATES = np.concatenate([np.geomspace(1e-5, 0.02, 80), np.linspace(0.021, 0.5, 160)])
-
-_EPSILONS = np.concatenate(
-    [
-        [0.0],
-        np.geomspace(1e-4, 0.02, 60),
-        np.linspace(0.021, 12.0, 400),
-        np.geomspace(12.1, 600, 80),
-    ]
-)
-
-Drawable = PrivacyReport | PrivacyProfile | Mapping[str, PrivacyProfile]
 
 
 def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0)) -> Figure:
@@ -219,8 +220,7 @@ def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0))
             axes.plot(rates, values_of, **looks)
         axes.set_xlabel("false-positive rate", loc="right")
         heading(axes, "least false-negative rate of any attacker")
-        axes.grid(color=FAINT, linewidth=0.5)
-        axes.set_axisbelow(True)
+        grid(axes, "both")
         legends(canvas)
     return canvas
 
@@ -250,15 +250,6 @@ def named_profiles(what: Drawable) -> dict[str, PrivacyProfile]:
     return dict(what)
 
 
-_DECADES = 5  # below the delta that is marked
-
-_FURTHEST = 4.0  # in epsilons at that delta
-
-_LEAST = 1e-300
-
-_PROFILE_POINTS = 241
-
-
 def delta_by_epsilon(what: Drawable, *, delta: float = 1e-5) -> Figure:
     """delta of every bound at each epsilon, up to where the best is far below `delta`.
 
@@ -270,7 +261,7 @@ def delta_by_epsilon(what: Drawable, *, delta: float = 1e-5) -> Figure:
         At which the least epsilon is marked.
     """
     profiles = named_profiles(what)
-    _check.number("delta", delta, above=_LEAST, below=1.0)
+    _check.number("delta", delta, above=_LEAST_DELTA, below=1.0)
     best = min(profile.epsilon(delta) for profile in profiles.values())
     floor, reach = _frame(list(profiles.values()), delta, best)
     with style():
@@ -292,8 +283,7 @@ def delta_by_epsilon(what: Drawable, *, delta: float = 1e-5) -> Figure:
             named_mark(axes, best, f"epsilon = {up(best)} at delta = {delta:g}")
         axes.set_xlabel("epsilon", loc="right")
         heading(axes, "delta", marks=True)
-        axes.grid(axis="y", color=FAINT, linewidth=0.5)
-        axes.set_axisbelow(True)
+        grid(axes)
         legends(canvas)
     return canvas
 
@@ -305,18 +295,13 @@ def _frame(profiles: list[PrivacyProfile], delta: float, best: float) -> tuple[f
     through the right side.  Curves that come to rest above it are given a higher one.
     """
     if not 0.0 < best < math.inf:
-        return max(delta * 10.0**-_DECADES, _LEAST), 1.0
+        return max(delta * 10.0**-_DECADES, _LEAST_DELTA), 1.0
     for decade in range(_DECADES, 0, -1):
-        floor = max(delta * 10.0**-decade, _LEAST)
+        floor = max(delta * 10.0**-decade, _LEAST_DELTA)
         reach = min(profile.epsilon(floor) for profile in profiles)
         if reach <= _FURTHEST * best:
             return floor, reach
-    return max(delta / 10.0, _LEAST), 2.0 * best
-
-
-# A plot of accuracy against epsilon.
-
-Results = Mapping[str, Mapping[float, Sequence[float]]]
+    return max(delta / 10.0, _LEAST_DELTA), 2.0 * best
 
 
 def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figure:
@@ -329,7 +314,7 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
     measure : str
         What the numbers are.
     """
-    table = _checked(results)
+    table = _check_results(results)
     with style():
         canvas = figure()
         axes = canvas.add_subplot()
@@ -375,8 +360,7 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
         axes.set_ylim(min(lows) - room, max(highs) + room)
         axes.set_xlabel("epsilon (dots: seeds; bands: two standard errors)", loc="right")
         heading(axes, measure)
-        axes.grid(axis="y", color=FAINT, linewidth=0.5)
-        axes.set_axisbelow(True)
+        grid(axes)
         axes.margins(x=0.02)
         for line in axes.lines:
             line.set_clip_on(False)  # or dots on the edge are halved
@@ -384,7 +368,7 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
     return canvas
 
 
-def _checked(results: object) -> dict[str, dict[float, list[float]]]:
+def _check_results(results: object) -> dict[str, dict[float, list[float]]]:
     must_be = "{method: {epsilon: [accuracies]}}, with at least one of each"
     if not isinstance(results, Mapping) or not results:
         raise InvalidType("results", results, must_be=must_be)
@@ -393,13 +377,13 @@ def _checked(results: object) -> dict[str, dict[float, list[float]]]:
         if not isinstance(rows, Mapping) or not rows:
             raise InvalidType(f"results[{name!r}]", rows, must_be=must_be)
         table[str(name)] = {
-            _epsilon(epsilon): _values(f"results[{name!r}][{epsilon!r}]", values)
+            _check_epsilon(epsilon): _seed_values(f"results[{name!r}][{epsilon!r}]", values)
             for epsilon, values in rows.items()
         }
     return table
 
 
-def _epsilon(epsilon: object) -> float:
+def _check_epsilon(epsilon: object) -> float:
     if isinstance(epsilon, str):
         try:
             epsilon = float(epsilon)
@@ -408,19 +392,8 @@ def _epsilon(epsilon: object) -> float:
     return _check.number("epsilon", epsilon, above=0.0)
 
 
-def _values(name: str, values: object) -> list[float]:
+def _seed_values(name: str, values: object) -> list[float]:
     return [float(x) for x in _check.numbers(name, values, at_least=-1e300)]
-
-
-# The picture of the shifts that cover the distance between two runs.
-
-_COLUMNS = 1_200  # more steps than this are drawn as bands
-
-_FAINTEST = 1e-6  # of a per-step sensitivity; less is not shown
-
-_MOST_STEMS = 120
-
-_FEW = 60  # so few points are marked one by one
 
 
 def shift_schedule(run: TrainingRun) -> Figure:
@@ -433,7 +406,7 @@ def shift_schedule(run: TrainingRun) -> Figure:
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    schedule = drawable(run)
+    schedule = drawable_schedule(run)
     unit = float(schedule.sensitivities.max())
     shifts, distance = schedule.shifts.a / unit, schedule.shifts.z / unit
     if run.release_noise_std == 0.0:
@@ -453,7 +426,7 @@ def shift_schedule(run: TrainingRun) -> Figure:
     return canvas
 
 
-def drawable(run: TrainingRun) -> ShiftSchedule:
+def drawable_schedule(run: TrainingRun) -> ShiftSchedule:
     """The shifts of the most exposed position; `InvalidParameter` if there is nothing to show."""
     try:
         schedule = worst_schedule(run)
@@ -476,10 +449,10 @@ def _nothing_to_draw(error: NoBoundApplies) -> InvalidParameter:
 
 
 def _draw_distance(axes: Axes, distance: Array, diameter: float) -> None:
-    _draw(axes, np.arange(float(distance.size)), distance, BLUE, "z: reduced to 0")
+    _draw_line(axes, np.arange(float(distance.size)), distance, BLUE, "z: reduced to 0")
     scale(axes, "y", distance.tolist(), logs=False)
     heading(axes, "distance between the two runs, in sensitivities of a step")
-    _grid(axes)
+    grid(axes)
     if diameter <= axes.get_ylim()[1]:
         axes.axhline(diameter, color=GREY, linestyle=(0, (3, 2)), linewidth=0.9, label="diameter")
 
@@ -495,30 +468,25 @@ def _draw_shifts(axes: Axes, shifts: Array, schedule: ShiftSchedule, *, composed
     )
     looks: Any = {"color": GREY}
     looks["label"] = f"{count},\nas composition shifts" if composed else count
-    if schedule.participations.size <= _MOST_STEMS:
+    if schedule.participations.size <= _MAX_STEMS:
         axes.vlines(schedule.participations + 1, bottom, added, color=FAINT, linewidth=1.0)
         axes.plot(schedule.participations + 1, added, "o", ms=2.5, clip_on=False, **looks)
     else:
         axes.plot(schedule.participations + 1, added, linewidth=1.0, **looks)
     best = f"a: the best shifts,\nmu = {up(schedule.shifts.mu)}"
-    _draw(axes, steps, visible, VERMILLION, best)
+    _draw_line(axes, steps, visible, VERMILLION, best)
     heading(axes, "shift in each step, in sensitivities of a step")
-    _grid(axes)
+    grid(axes)
 
 
-def _draw(axes: Axes, x: Array, y: Array, colour: str, name: str) -> None:
+def _draw_line(axes: Axes, x: Array, y: Array, colour: str, name: str) -> None:
     """A line, or the band of what it covers where steps are finer than can be seen."""
     shown = np.isfinite(y)
-    if np.count_nonzero(shown) <= _FEW:
+    if np.count_nonzero(shown) <= _MAX_MARKED_POINTS:
         axes.plot(x[shown], y[shown], "o", ms=3.0, color=colour, clip_on=False)
-    if x.size <= _COLUMNS:
+    if x.size <= _MAX_DRAWN_STEPS:
         axes.plot(x, y, color=colour, linewidth=1.2, label=name)
         return
-    starts = np.unique(np.linspace(0, x.size, _COLUMNS, endpoint=False).astype(int))
+    starts = np.unique(np.linspace(0, x.size, _MAX_DRAWN_STEPS, endpoint=False).astype(int))
     low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
     axes.fill_between(x[starts], low, high, color=colour, linewidth=1.0, label=name)
-
-
-def _grid(axes: Axes) -> None:
-    axes.grid(axis="y", color=FAINT, linewidth=0.5)
-    axes.set_axisbelow(True)

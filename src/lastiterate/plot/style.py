@@ -1,4 +1,7 @@
-"""The look of every picture: colours that the colour-blind can tell apart, axes, one typeface."""
+"""The look of every picture: colours that the colour-blind can tell apart, axes, one typeface.
+
+The same figure gives the same bytes in a file.
+"""
 
 from __future__ import annotations
 
@@ -32,39 +35,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-__all__ = [
-    "BLUE",
-    "DASHES",
-    "FAINT",
-    "GREEN",
-    "GREY",
-    "INK",
-    "ORANGE",
-    "PALETTE",
-    "PURPLE",
-    "SKY",
-    "VERMILLION",
-    "LineStyle",
-    "figure",
-    "heading",
-    "legends",
-    "line_styles",
-    "named_mark",
-    "plain_line_styles",
-    "style",
-]
-
 INK = "#1f2328"
-
 FAINT = "#c9cdd3"
-
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-
 _DPI = 100  # at which pictures are laid out; files may have any
-
-_LONG = 30  # characters
-
+_MAX_LINE_LENGTH = 30  # characters
 _RC: Any = {
     "figure.dpi": _DPI,
     "figure.facecolor": "none",
@@ -90,6 +65,52 @@ _RC: Any = {
     "svg.fonttype": "path",
     "svg.hashsalt": "lastiterate",
 }
+_RANGE_WORTH_LOGS = 15.0  # a smaller range is shown linearly
+_MAX_TICKS = 8
+_WITHIN_A_DECADE = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+Mark = tuple[float, str]
+# No dates and no versions, so that the same picture is the same file.
+_METADATA: dict[str, dict[str, Any]] = {
+    ".svg": {"Date": None, "Creator": "lastiterate"},
+    ".png": {"Software": "lastiterate"},
+    ".pdf": {"CreationDate": None, "Creator": "lastiterate", "Producer": None},
+}
+# What comes after the end of a picture is not read.
+_COMMENTS = {".svg": ("<!-- ", " -->"), ".png": ("", ""), ".pdf": ("%", "")}
+_PIXELS_PER_INCH = 200
+
+
+__all__ = [
+    "BLUE",
+    "DASHES",
+    "FAINT",
+    "GREEN",
+    "GREY",
+    "INK",
+    "ORANGE",
+    "PALETTE",
+    "PURPLE",
+    "SKY",
+    "VERMILLION",
+    "LineStyle",
+    "Mark",
+    "as_svg",
+    "check",
+    "figure",
+    "grid",
+    "heading",
+    "legends",
+    "line_styles",
+    "lines",
+    "named_mark",
+    "number",
+    "plain_line_styles",
+    "save",
+    "scale",
+    "style",
+    "ticks_of_logs",
+    "write_picture",
+]
 
 
 @contextmanager
@@ -116,7 +137,7 @@ def figure(width: float = 7.2, height: float = 3.9) -> Figure:
 
 
 def line_styles(names: list[str]) -> dict[str, LineStyle]:
-    """One for each: the library's bounds their own, others the next free one."""
+    """A style for each name: the library's bounds their own, others the next free one."""
     own = {name: RECORDS[name].line_style for name in names if name in RECORDS}
     found = {name: line_style for name, line_style in own.items() if line_style is not None}
     taken = set(found.values())
@@ -130,7 +151,7 @@ def line_styles(names: list[str]) -> dict[str, LineStyle]:
 
 
 def plain_line_styles(names: list[str]) -> dict[str, LineStyle]:
-    """One for each of any names, solid first."""
+    """A style for each name, solid first."""
     every = [LineStyle(colour, dash) for dash in DASHES for colour in PALETTE]
     return {name: every[i % len(every)] for i, name in enumerate(names)}
 
@@ -138,6 +159,12 @@ def plain_line_styles(names: list[str]) -> dict[str, LineStyle]:
 def heading(axes: Axes, text: str, *, marks: bool = False) -> None:
     """Write what the vertical axis shows above the axes, horizontally; above the marks if any."""
     axes.set_title(text, loc="left", pad=21.0 if marks else 9.0, fontweight="bold")
+
+
+def grid(axes: Axes, axis: Literal["y", "both"] = "y") -> None:
+    """Draw faint lines at the ticks, behind everything else."""
+    axes.grid(axis=axis, color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
 
 
 def legends(canvas: Figure) -> None:
@@ -171,7 +198,7 @@ def _last_height(handle: Any) -> float:
 
 def _in_lines(name: str) -> str:
     """A long id in two lines."""
-    if len(name.split("\n")[0]) <= _LONG or "/" not in name:
+    if len(name.split("\n")[0]) <= _MAX_LINE_LENGTH or "/" not in name:
         return name
     family, condition = name.rsplit("/", 1)
     return f"{family}/\n{condition}"
@@ -196,13 +223,6 @@ def named_mark(axes: Axes, x: float, text: str) -> None:
     )
 
 
-_WORTH_LOGS = 15.0  # a smaller range is shown linearly
-
-_MOST_TICKS = 8
-
-_WITHIN_A_DECADE = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
-
-
 def number(value: float, _position: int | None = None) -> str:
     """1,000, 0.05, or a power of ten where digits would have to be counted."""
     if value == 0.0 or not math.isfinite(value):
@@ -225,7 +245,7 @@ def ticks_of_logs(low: float, high: float) -> list[float]:
         if len(found) >= 4:
             break
     # An exact 1 in every stride, so that what is kept is evenly spaced.
-    return found[:: math.ceil(len(found) / _MOST_TICKS)]
+    return found[:: math.ceil(len(found) / _MAX_TICKS)]
 
 
 def scale(
@@ -245,7 +265,7 @@ def scale(
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     axis.set_major_formatter(FuncFormatter(number))
-    wide = positive.size > 0 and positive.max() > _WORTH_LOGS * positive.min()
+    wide = positive.size > 0 and positive.max() > _RANGE_WORTH_LOGS * positive.min()
     if wide if logs is None else logs and positive.size > 0 and positive.max() > positive.min():
         low, high = float(positive.min()), float(positive.max())
         (axes.set_xscale if which == "x" else axes.set_yscale)("log")
@@ -264,11 +284,6 @@ def scale(
         top = float(data.max()) if data.size and data.max() > 0.0 else 1.0
         limit(0.0, 1.06 * top)
     return False
-
-
-# Curves over one axis, each named.
-
-Mark = tuple[float, str]
 
 
 def lines(
@@ -325,8 +340,7 @@ def lines(
                 axes.plot([mark[0]], [here], "o", ms=4.5, color=line_style.colour, clip_on=False)
         if mark is not None:
             named_mark(axes, *mark)
-        axes.grid(axis="y", color=FAINT, linewidth=0.5)
-        axes.set_axisbelow(True)
+        grid(axes)
         legends(canvas)
     return canvas
 
@@ -348,21 +362,6 @@ def _label(name: str, points: Sequence[float], values: Sequence[float]) -> str |
         return f"{name}\n(not finite)"
     ends_early = known[-1] < len(values) - 1
     return f"{name}\n(up to {points[known[-1]]:,g})" if ends_early else name
-
-
-# A figure as files: the same bytes for the same figure.
-
-# No dates and no versions, so that the same picture is the same file.
-_METADATA: dict[str, dict[str, Any]] = {
-    ".svg": {"Date": None, "Creator": "lastiterate"},
-    ".png": {"Software": "lastiterate"},
-    ".pdf": {"CreationDate": None, "Creator": "lastiterate", "Producer": None},
-}
-
-# What comes after the end of a picture is not read.
-_COMMENTS = {".svg": ("<!-- ", " -->"), ".png": ("", ""), ".pdf": ("%", "")}
-
-_PIXELS_PER_INCH = 200
 
 
 def save(figure: Figure, out: str | Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Reports as HTML: a page without scripts, in light and dark colours, and a notebook card."""
+"""Reports as HTML: a page without scripts, with pictures for day and night, and a notebook card."""
 
 from __future__ import annotations
 
@@ -32,61 +32,6 @@ from lastiterate.run.training_run import if_one_example_is
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-def write_html(
-    report: PrivacyReport,
-    path: str | Path,
-    *,
-    delta: float,
-    title: str,
-    name: str = "path",
-    allowed: bool = True,
-    remedy: str = "",
-) -> None:
-    """The page as a file, which may replace an earlier page where allowed, and nothing else."""
-    check_page(name, path, allowed=allowed, remedy=remedy)
-    text = as_html(report, delta=delta, title=title)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(name, Path(path), sealed(text.encode()), is_sealed if allowed else None, remedy)
-
-
-def check_page(name: str, path: str | Path, *, allowed: bool = True, remedy: str = "") -> None:
-    """Raise unless a page can be written there; `name` is of the argument that has the path."""
-    refuse_replacing(name, path, is_sealed, allowed=allowed, remedy=remedy)
-
-
-def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report") -> str:
-    """The page as text."""
-    content = summary(report, delta)
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        _answer(content),
-        f"<p>{escape(_in_plain_words(report))}</p>",
-        f"<p>{escape(run_sentence(report.run))} {escape(protection_sentence(report.run))}</p>",
-        *(f"<p>{escape(one)}</p>" for one in content.qualifications),
-        *_of_the_run(report, delta),
-        "<h2>Bounds that apply</h2>",
-        _bounds(content),
-        *(f"<p>{escape(one)}</p>" for one in (content.why, *advice(report, delta))),
-        *_VOUCHED_FOR[report.enforced],
-        _bullets(content.assumptions),
-        "<h2>What may be published</h2>",
-        f"<p>{MAY_BE_PUBLISHED}</p>",
-        _bullets(content.release.allowed),
-        f"<p>{VOIDED_BY}</p>",
-        _bullets(content.release.voided_by),
-        "<h2>What it means for an attacker</h2>",
-        *_picture("tradeoff", lambda: tradeoff(report), _tradeoff_caption(content)),
-        *_picture("delta", lambda: delta_by_epsilon(report, delta=_shown(delta)), _DELTA),
-        *_why_pictures(report),
-        *_refused(content),
-        "<h2>The run</h2>",
-        "<details open><summary>As TOML, which <code>lastiterate account</code> takes</summary>",
-        f"<pre>{escape(report.run.to_toml().strip())}</pre></details>",
-    ]
-    return _PAGE.format(title=escape(title), css=CSS, body="\n".join(body))
-
-
 _PAGE = f"""{PAGE_START}\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -100,7 +45,6 @@ _PAGE = f"""{PAGE_START}\
 </body>
 </html>
 """
-
 _VOUCHED_FOR = {
     False: (
         "<h2>What you state</h2>",
@@ -111,153 +55,14 @@ _VOUCHED_FOR = {
         "<p>The guarantee rests on this, which the library's trainer enforces:</p>",
     ),
 }
-
-_STEPS = "Epsilon of this run if it had stopped earlier or continued."
-
-_DELTA = "Delta against epsilon, for every bound that applies."
-
-_PLAN = (
+_STEPS_CAPTION = "Epsilon of this run if it had stopped earlier or continued."
+_DELTA_CAPTION = "Delta against epsilon, for every bound that applies."
+_SCHEDULE_CAPTION = (
     "For the most exposed position in the order: each participation of the example drives the two "
     "runs apart, and each step's noise hides a part of the distance, its shift. mu squared is the "
     "sum of the squared ratios of shift to noise."
 )
-
-
-def _answer(content: Summary) -> str:
-    without = (
-        f"<p><strong>{escape(content.not_included)}</strong></p>" if content.not_included else ""
-    )
-    condition = if_one_example_is(content.adjacency, content.per_person)
-    beside = f"{content.other_adjacency_sentence} {content.tightness}".strip()
-    return (
-        f'<p class="answer"><strong>&epsilon; = {escape(up(content.epsilon))}</strong> at '
-        f"&delta; = {content.delta:g} {condition}, {content.kind}</p>"
-        f"{without}\n<p>{escape(beside)}</p>"
-    )
-
-
-def _bounds(content: Summary) -> str:
-    heads = ("&epsilon;", "&mu; (GDP)", "advantage", "ratio")
-    rows = []
-    for row in content.near:
-        name = escape(row.id) + ("" if row.used else " *")
-        works = RECORDS[row.id].source.parts
-        source = "".join(f'<div class="source">{escape(str(one))}</div>' for one in works)
-        cells = [up(row.epsilon), mu(row.mu), up(row.advantage), times(row.ratio)]
-        numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells)
-        chosen = ' class="used"' if row.id == content.bound else ""
-        rows.append(f'<tr{chosen}><td><span class="id">{name}</span>{source}</td>{numbers}</tr>')
-    columns = "".join(f'<th class="number">{one}</th>' for one in heads)
-    table = f"<table><tr><th>bound, and where it is from</th>{columns}</tr>\n"
-    notes = (
-        content.far_bounds_text,
-        LISTED_ONLY if content.lists_unused else "",
-        COLUMNS_EXPLAINED,
-    )
-    paragraphs = "".join(f"\n<p>{escape(one)}</p>" for one in notes if one)
-    return f'<div class="wide">{table}' + "\n".join(rows) + f"\n</table></div>{paragraphs}"
-
-
-def _bullets(clauses: Iterable[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(clause)}</li>" for clause in clauses) + "</ul>"
-
-
-def _refused(content: Summary) -> list[str]:
-    if not content.refusals:
-        return []
-    rows = [
-        f'<tr><td class="id">{"<br>".join(map(escape, one.bounds))}</td>'
-        f"<td>{escape(one.reason.needs)}</td><td>{escape(one.reason.found)}</td>"
-        f"<td>{escape(one.reason.remedy)}</td></tr>"
-        for one in content.refusals
-    ]
-    head = "<tr><th>bound</th><th>needs</th><th>found</th><th>what would help</th></tr>"
-    return [
-        "<h2>Bounds that do not apply</h2>",
-        f'<div class="wide"><table>{head}\n' + "\n".join(rows) + "\n</table></div>",
-    ]
-
-
-_WRONG = 5  # in 100, the false positives that people are told of
-
-
-def _in_plain_words(report: PrivacyReport) -> str:
-    """A sentence on the success of attackers, without a symbol."""
-    most, adjacency = report.run.examples_per_person, report.run.adjacency
-    rows = "one row was" if most == 1 else f"the rows of one person, at most {most:,}, were"
-    other = "left out"
-    if adjacency == "replace":
-        other = "another one in its place" if most == 1 else "others in their place"
-    right = min(math.ceil(100.0 * (1.0 - report.tradeoff(_WRONG / 100.0))), 100)
-    return (
-        "In plain words: suppose somebody knows all other rows and how the model was trained, and "
-        f"tries to tell from what is published whether {rows} used, or {other}. If they wrongly "
-        f"say \u201cused\u201d in {_WRONG} of 100 cases, "
-        f"they rightly say it in at most {right} of 100."
-    )
-
-
-def _tradeoff_caption(content: Summary) -> str:
-    most = content.per_person
-    unit = "one example" if most == 1 else f"the examples of one person, at most {most:,},"
-    return (
-        f"Whoever tries to tell two data sets that differ in {unit} apart, by what is published, "
-        "errs at least so often. Dashed: Gaussian mechanisms."
-    )
-
-
-def _of_the_run(report: PrivacyReport, delta: float) -> list[str]:
-    """Epsilon by steps, if the report is of one run."""
-    if report.of_more_than_the_run:
-        return []
-    caption = f"{_STEPS} {training_alone_text(report)}".strip()
-    return _picture("steps", lambda: epsilon_by_steps(report.run, delta=delta), caption)
-
-
-def _why_pictures(report: PrivacyReport) -> list[str]:
-    """The shift schedule, for runs that have a single one."""
-    if report.of_more_than_the_run:
-        return []
-    caption = f"{_PLAN} {training_alone_text(report)}".strip()
-    try:
-        drawn = _picture("plan", lambda: shift_schedule(report.run), caption)
-    except InvalidParameter:
-        return []
-    return ["<h2>How the noise of other steps hides an example</h2>", *drawn]
-
-
-def _picture(name: str, draw: Callable[[], Figure], caption: str) -> list[str]:
-    svg = themed(as_svg(draw()), prefix=name)
-    label = escape(caption, quote=True)
-    return [
-        f'<figure role="img" aria-label="{label}">{svg}<figcaption>{label}</figcaption></figure>'
-    ]
-
-
-def _shown(delta: float) -> float:
-    """A delta that the picture can mark."""
-    return delta if 0.0 < delta < 1.0 else USUAL_DELTA
-
-
-def as_card(report: PrivacyReport) -> str:
-    """The first lines of the printed report and what voids the guarantee, as HTML."""
-    content = summary(report, USUAL_DELTA)
-    rows = [
-        (row.id, f"epsilon {up(row.epsilon)}, mu {mu(row.mu)}, advantage {up(row.advantage)}")
-        for row in content.near
-    ]
-    lead = f"{run_sentence(report.run)} {protection_sentence(report.run)} {content.tightness}"
-    notes = [
-        *([content.not_included] if content.not_included else []),
-        *content.qualifications,
-        f"{content.release}",
-        f"{VOIDED_BY} {'; '.join(content.release.voided_by)}.",
-    ]
-    return card(content.answer, rows, lead=lead, notes=notes)
-
-
-# How the page looks, and pictures that follow it from day to night.
-
+_WRONG_OF_100 = 5  # in 100, the false positives that people are told of
 # Each colour of the pictures: its name on the page, and what it is on a dark ground.
 _COLOURS = {
     style.INK: ("ink", "#e6e8eb"),
@@ -270,13 +75,9 @@ _COLOURS = {
     style.ORANGE: ("orange", "#e9ae2b"),
     style.SKY: ("sky", "#7cc8f4"),
 }
-
 _DAY = "".join(f"--{name}: {colour}; " for colour, (name, _) in _COLOURS.items())
-
 _NIGHT = "".join(f"--{name}: {colour}; " for name, colour in _COLOURS.values())
-
 _VARIABLE = {colour: f"var(--{name})" for colour, (name, _) in _COLOURS.items()}
-
 CSS = f"""
 :root {{ color-scheme: light dark; {_DAY}--ground: #ffffff; --used: #e8f4ee; }}
 @media (prefers-color-scheme: dark) {{
@@ -312,6 +113,159 @@ pre {{ overflow-x: auto; padding: .9rem; border: 1px solid var(--faint); font-si
 """
 
 
+def write_html(
+    report: PrivacyReport,
+    path: str | Path,
+    *,
+    delta: float,
+    title: str,
+    name: str = "path",
+    allowed: bool = True,
+    remedy: str = "",
+) -> None:
+    """The page as a file, which may replace an earlier page where allowed, and nothing else."""
+    check_page(name, path, allowed=allowed, remedy=remedy)
+    text = as_html(report, delta=delta, title=title)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(name, Path(path), sealed(text.encode()), is_sealed if allowed else None, remedy)
+
+
+def check_page(name: str, path: str | Path, *, allowed: bool = True, remedy: str = "") -> None:
+    """Raise unless a page can be written there; `name` is of the argument that has the path."""
+    refuse_replacing(name, path, is_sealed, allowed=allowed, remedy=remedy)
+
+
+def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report") -> str:
+    """The page as text."""
+    content = summary(report, delta)
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        _answer(content),
+        f"<p>{escape(_in_plain_words(report))}</p>",
+        f"<p>{escape(run_sentence(report.run))} {escape(protection_sentence(report.run))}</p>",
+        *(f"<p>{escape(one)}</p>" for one in content.qualifications),
+        *_steps_picture(report, delta),
+        "<h2>Bounds that apply</h2>",
+        _bounds(content),
+        *(f"<p>{escape(one)}</p>" for one in (content.why, *advice(report, delta))),
+        *_VOUCHED_FOR[report.enforced],
+        _bullets(content.assumptions),
+        "<h2>What may be published</h2>",
+        f"<p>{MAY_BE_PUBLISHED}</p>",
+        _bullets(content.release.allowed),
+        f"<p>{VOIDED_BY}</p>",
+        _bullets(content.release.voided_by),
+        "<h2>What it means for an attacker</h2>",
+        *_picture("tradeoff", lambda: tradeoff(report), _tradeoff_caption(content)),
+        *_picture(
+            "delta", lambda: delta_by_epsilon(report, delta=_drawable_delta(delta)), _DELTA_CAPTION
+        ),
+        *_schedule_section(report),
+        *_refusals_section(content),
+        "<h2>The run</h2>",
+        "<details open><summary>As TOML, which <code>lastiterate account</code> takes</summary>",
+        f"<pre>{escape(report.run.to_toml().strip())}</pre></details>",
+    ]
+    return _PAGE.format(title=escape(title), css=CSS, body="\n".join(body))
+
+
+def _answer(content: Summary) -> str:
+    without = (
+        f"<p><strong>{escape(content.not_included)}</strong></p>" if content.not_included else ""
+    )
+    condition = if_one_example_is(content.adjacency, content.per_person)
+    beside = f"{content.other_adjacency_sentence} {content.tightness}".strip()
+    return (
+        f'<p class="answer"><strong>&epsilon; = {escape(up(content.epsilon))}</strong> at '
+        f"&delta; = {content.delta:g} {condition}, {content.kind}</p>"
+        f"{without}\n<p>{escape(beside)}</p>"
+    )
+
+
+def _in_plain_words(report: PrivacyReport) -> str:
+    """A sentence on the success of attackers, without a symbol."""
+    most, adjacency = report.run.examples_per_person, report.run.adjacency
+    rows = "one row was" if most == 1 else f"the rows of one person, at most {most:,}, were"
+    other = "left out"
+    if adjacency == "replace":
+        other = "another one in its place" if most == 1 else "others in their place"
+    right = min(math.ceil(100.0 * (1.0 - report.tradeoff(_WRONG_OF_100 / 100.0))), 100)
+    return (
+        "In plain words: suppose somebody knows all other rows and how the model was trained, and "
+        f"tries to tell from what is published whether {rows} used, or {other}. If they wrongly "
+        f"say \u201cused\u201d in {_WRONG_OF_100} of 100 cases, "
+        f"they rightly say it in at most {right} of 100."
+    )
+
+
+def _steps_picture(report: PrivacyReport, delta: float) -> list[str]:
+    """Epsilon by steps, if the report is of one run."""
+    if report.of_more_than_the_run:
+        return []
+    caption = f"{_STEPS_CAPTION} {training_alone_text(report)}".strip()
+    return _picture("steps", lambda: epsilon_by_steps(report.run, delta=delta), caption)
+
+
+def _bounds(content: Summary) -> str:
+    heads = ("&epsilon;", "&mu; (GDP)", "advantage", "ratio")
+    rows = []
+    for row in content.near:
+        name = escape(row.id) + ("" if row.used else " *")
+        works = RECORDS[row.id].source.parts
+        source = "".join(f'<div class="source">{escape(str(one))}</div>' for one in works)
+        cells = [up(row.epsilon), mu(row.mu), up(row.advantage), times(row.ratio)]
+        numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells)
+        chosen = ' class="used"' if row.id == content.bound else ""
+        rows.append(f'<tr{chosen}><td><span class="id">{name}</span>{source}</td>{numbers}</tr>')
+    columns = "".join(f'<th class="number">{one}</th>' for one in heads)
+    table = f"<table><tr><th>bound, and where it is from</th>{columns}</tr>\n"
+    notes = (
+        content.far_bounds_text,
+        LISTED_ONLY if content.lists_unused else "",
+        COLUMNS_EXPLAINED,
+    )
+    paragraphs = "".join(f"\n<p>{escape(one)}</p>" for one in notes if one)
+    return f'<div class="wide">{table}' + "\n".join(rows) + f"\n</table></div>{paragraphs}"
+
+
+def _bullets(clauses: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(clause)}</li>" for clause in clauses) + "</ul>"
+
+
+def _tradeoff_caption(content: Summary) -> str:
+    most = content.per_person
+    unit = "one example" if most == 1 else f"the examples of one person, at most {most:,},"
+    return (
+        f"Whoever tries to tell two data sets that differ in {unit} apart, by what is published, "
+        "errs at least so often. Dashed: Gaussian mechanisms."
+    )
+
+
+def _drawable_delta(delta: float) -> float:
+    """A delta that the picture can mark."""
+    return delta if 0.0 < delta < 1.0 else USUAL_DELTA
+
+
+def _schedule_section(report: PrivacyReport) -> list[str]:
+    """The shift schedule, for runs that have a single one."""
+    if report.of_more_than_the_run:
+        return []
+    caption = f"{_SCHEDULE_CAPTION} {training_alone_text(report)}".strip()
+    try:
+        drawn = _picture("plan", lambda: shift_schedule(report.run), caption)
+    except InvalidParameter:
+        return []
+    return ["<h2>How the noise of other steps hides an example</h2>", *drawn]
+
+
+def _picture(name: str, draw: Callable[[], Figure], caption: str) -> list[str]:
+    svg = themed(as_svg(draw()), prefix=name)
+    label = escape(caption, quote=True)
+    return [
+        f'<figure role="img" aria-label="{label}">{svg}<figcaption>{label}</figcaption></figure>'
+    ]
+
+
 def themed(svg: str, *, prefix: str) -> str:
     """The picture in the page's colours, with names of its own for its parts."""
     for colour, variable in _VARIABLE.items():
@@ -319,3 +273,36 @@ def themed(svg: str, *, prefix: str) -> str:
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r'href="#', f'href="#{prefix}-', svg)
     return svg.replace("url(#", f"url(#{prefix}-")
+
+
+def _refusals_section(content: Summary) -> list[str]:
+    if not content.refusals:
+        return []
+    rows = [
+        f'<tr><td class="id">{"<br>".join(map(escape, one.bounds))}</td>'
+        f"<td>{escape(one.reason.needs)}</td><td>{escape(one.reason.found)}</td>"
+        f"<td>{escape(one.reason.remedy)}</td></tr>"
+        for one in content.refusals
+    ]
+    head = "<tr><th>bound</th><th>needs</th><th>found</th><th>what would help</th></tr>"
+    return [
+        "<h2>Bounds that do not apply</h2>",
+        f'<div class="wide"><table>{head}\n' + "\n".join(rows) + "\n</table></div>",
+    ]
+
+
+def as_card(report: PrivacyReport) -> str:
+    """The first lines of the printed report and what voids the guarantee, as HTML."""
+    content = summary(report, USUAL_DELTA)
+    rows = [
+        (row.id, f"epsilon {up(row.epsilon)}, mu {mu(row.mu)}, advantage {up(row.advantage)}")
+        for row in content.near
+    ]
+    lead = f"{run_sentence(report.run)} {protection_sentence(report.run)} {content.tightness}"
+    notes = [
+        *([content.not_included] if content.not_included else []),
+        *content.qualifications,
+        f"{content.release}",
+        f"{VOIDED_BY} {'; '.join(content.release.voided_by)}.",
+    ]
+    return card(content.answer, rows, lead=lead, notes=notes)

@@ -1,4 +1,8 @@
-"""Sentences about a run and its bounds: its steps, its releases, and why a bound is least."""
+"""Sentences about a run and its bounds: its steps, its releases, why a bound is least, and advice.
+
+Advice, on how a run would be more private or its epsilon level off, is no condition: the guarantee
+that it stands beside holds as it is.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +29,20 @@ _RELEASED = {
     "last-iterate-and-order": "the last iterate and the order of the batches",
     "every-iterate": "every iterate",
 }
-
 FAR = 10.0  # times the best; such bounds are named apart
-
 MAY_BE_PUBLISHED = "You may publish the following, and nothing else:"
-
 VOIDED_BY = "Any of these voids the guarantee:"
-
 VOUCHED_FOR = {False: "You state that", True: "The trainer enforced that"}
-
 COLUMNS_EXPLAINED = (
     "mu: at least as private as a Gaussian mechanism with this mu; - if no mu describes the "
     "guarantee. advantage: the most by which an attacker's true-positive rate exceeds its "
     "false-positive rate. ratio: epsilon over the smallest epsilon."
 )
-
 LISTED_ONLY = "* as published: the proof has a gap, so it is listed and not used."
+_SHARE_WORTH_SAYING = 0.95  # of epsilon
+# Positions times steps up to which another account of a run with momentum takes seconds.
+_MAX_QUICK_WORK = 10_000
+_MAX_SOLVED_POSITIONS = 32  # positions: others are solved in few groups
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,45 @@ class ReleaseRule:
 
     def __str__(self) -> str:
         return f"You may publish {'; '.join(self.allowed)}; nothing else."
+
+
+def release_rule(
+    bound: Bound, run: TrainingRun, other_releases: Sequence[Release] = ()
+) -> ReleaseRule:
+    """The outputs that the bound's hypotheses allow, whatever the run itself releases."""
+    secret, only_last = needs_secret_order(bound, run), needs_last_iterate_only(bound, run)
+    if only_last:
+        noise = ", with the noise on release" if run.release_noise_std > 0.0 else ""
+        what = "the parameters" if run.average is None else average_text(run)
+        allowed = [f"{what} after step {run.steps:,}{noise}"]
+    else:
+        allowed = ["the parameters after every step"]
+    if not secret and run.batches.ordered:
+        allowed.append("the order of the batches")
+    allowed += [KINDS[one.kind].published for one in other_releases]
+    voided = []
+    if only_last:
+        other = "another average" if run.average else "an average of iterates"
+        voided.append(f"any other iterate, such as a checkpoint or {other}")
+        if run.momentum != 0.0:
+            voided.append(
+                "the optimizer's state, which holds the momentum buffer, or training on with it"
+            )
+    voided.append("a loss or score on these examples, or stopping, tuning or choosing by one")
+    if secret:
+        voided.append("the order of the batches, or the seed it came from")
+    voided.append("the noise, or the seed it came from")
+    return ReleaseRule(tuple(allowed), tuple(voided))
+
+
+def needs_secret_order(bound: Bound, run: TrainingRun) -> bool:
+    """Whether the bound would refuse this run if the order were published."""
+    return bool(bound.unmet(run.replace(releases="last-iterate-and-order")))
+
+
+def needs_last_iterate_only(bound: Bound, run: TrainingRun) -> bool:
+    """Whether the bound would refuse this run if every iterate were published."""
+    return bool(bound.unmet(run.replace(releases="every-iterate")))
 
 
 def run_sentence(run: TrainingRun) -> str:
@@ -70,6 +111,14 @@ def momentum_text(run: TrainingRun) -> str:
         often = len(run.buffer_resets)
         said.append(f"a buffer emptied {'once' if often == 1 else f'{often:,} times'}")
     return " and ".join(said)
+
+
+def scheduled(value: Schedule) -> str:
+    """A number, or the range of a schedule."""
+    if not isinstance(value, tuple):
+        return short(value)
+    low, high = min(value), max(value)
+    return short(low) if low == high else f"between {short(low)} and {short(high)}, as scheduled,"
 
 
 def average_text(run: TrainingRun) -> str:
@@ -92,16 +141,16 @@ def protection_sentence(run: TrainingRun) -> str:
 
 def unit_of_privacy(run: TrainingRun) -> str:
     """The protected change: who, and how their examples differ between neighbouring data sets."""
-    who, changed = _changed(run)
+    who, changed = _who_and_change(run)
     return f"{who} being {changed}"
 
 
 def protected_change(run: TrainingRun) -> str:
     """A noun phrase for the change of the data that the guarantee covers."""
-    return " ".join(_changed(run))
+    return " ".join(_who_and_change(run))
 
 
-def _changed(run: TrainingRun) -> tuple[str, str]:
+def _who_and_change(run: TrainingRun) -> tuple[str, str]:
     most = run.examples_per_person
     if most == 1:
         return "one example", IN_WORDS[run.adjacency]
@@ -157,61 +206,6 @@ def later_bounds_text(bounds: Sequence[str], delta: float) -> str:
     )
 
 
-def release_rule(
-    bound: Bound, run: TrainingRun, other_releases: Sequence[Release] = ()
-) -> ReleaseRule:
-    """The outputs that the bound's hypotheses allow, whatever the run itself releases."""
-    secret, only_last = needs_secret_order(bound, run), needs_last_iterate_only(bound, run)
-    if only_last:
-        noise = ", with the noise on release" if run.release_noise_std > 0.0 else ""
-        what = "the parameters" if run.average is None else average_text(run)
-        allowed = [f"{what} after step {run.steps:,}{noise}"]
-    else:
-        allowed = ["the parameters after every step"]
-    if not secret and run.batches.ordered:
-        allowed.append("the order of the batches")
-    allowed += [KINDS[one.kind].published for one in other_releases]
-    voided = []
-    if only_last:
-        other = "another average" if run.average else "an average of iterates"
-        voided.append(f"any other iterate, such as a checkpoint or {other}")
-        if run.momentum != 0.0:
-            voided.append(
-                "the optimizer's state, which holds the momentum buffer, or training on with it"
-            )
-    voided.append("a loss or score on these examples, or stopping, tuning or choosing by one")
-    if secret:
-        voided.append("the order of the batches, or the seed it came from")
-    voided.append("the noise, or the seed it came from")
-    return ReleaseRule(tuple(allowed), tuple(voided))
-
-
-def needs_secret_order(bound: Bound, run: TrainingRun) -> bool:
-    """Whether the bound would refuse this run if the order were published."""
-    return bool(bound.unmet(run.replace(releases="last-iterate-and-order")))
-
-
-def needs_last_iterate_only(bound: Bound, run: TrainingRun) -> bool:
-    """Whether the bound would refuse this run if every iterate were published."""
-    return bool(bound.unmet(run.replace(releases="every-iterate")))
-
-
-def scheduled(value: Schedule) -> str:
-    """A number, or the range of a schedule."""
-    if not isinstance(value, tuple):
-        return short(value)
-    low, high = min(value), max(value)
-    return short(low) if low == high else f"between {short(low)} and {short(high)}, as scheduled,"
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An unmet hypothesis, and the bounds that need it."""
-
-    bounds: tuple[str, ...]
-    reason: Unmet
-
-
 def why_least(run: TrainingRun, best: Bound, second: Bound | None, *, equal: bool) -> str:
     """A sentence on what the bound with the least epsilon charges for, and the next one."""
     because = charges(best, run)
@@ -238,6 +232,14 @@ def charges(bound: Bound, run: TrainingRun) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """An unmet hypothesis, and the bounds that need it."""
+
+    bounds: tuple[str, ...]
+    reason: Unmet
+
+
 def refusals(report: PrivacyReport) -> list[Refusal]:
     """What would make more bounds for such batches apply, each hypothesis once; no stages."""
     concerned: dict[Unmet, list[str]] = {}
@@ -249,27 +251,15 @@ def refusals(report: PrivacyReport) -> list[Refusal]:
     return [Refusal(tuple(ids), reason) for reason, ids in concerned.items()]
 
 
-# Sentences on how a run would be more private, or its epsilon level off.
-#
-# Advice is no condition: the guarantee that it stands beside holds as it is.
-
-_WORTH_SAYING = 0.95  # of epsilon
-
-# Positions times steps up to which another account of a run with momentum takes seconds.
-_QUICK_WORK = 10_000
-
-_MOST_SOLVED = 32  # positions: others are solved in few groups
-
-
 def advice(report: PrivacyReport, delta: float) -> tuple[str, ...]:
     """Sentences that name whole epochs and, with momentum, a shorter step or noise on release."""
     run = report.run
     if MOMENTUM.id not in report.used:
-        return tuple(_on_whole_epochs(report, delta))
-    return (*_on_the_step(run), *_on_release_noise(report, delta))
+        return tuple(_advice_on_whole_epochs(report, delta))
+    return (*_advice_on_the_step(run), *_advice_on_release_noise(report, delta))
 
 
-def _on_whole_epochs(report: PrivacyReport, delta: float) -> Iterator[str]:
+def _advice_on_whole_epochs(report: PrivacyReport, delta: float) -> Iterator[str]:
     """The epsilon without the last epoch, if that is cut and batches are drawn in every epoch."""
     run = report.run
     if run.batches.resampling is not Resampling.EACH_EPOCH or report.of_more_than_the_run:
@@ -279,15 +269,15 @@ def _on_whole_epochs(report: PrivacyReport, delta: float) -> Iterator[str]:
         return
     shorter = run.replace(steps=whole)
     found = account(shorter, other_releases=report.other_releases).epsilon(delta)
-    if found < _WORTH_SAYING * report.epsilon(delta):
+    if found < _SHARE_WORTH_SAYING * report.epsilon(delta):
         yield (
             f"Whole epochs, {whole:,} steps instead of {run.steps:,}, would give epsilon = "
             f"{up(found)}: where the last epoch is cut, the bounds count the one before at its end."
         )
 
 
-def _on_the_step(run: TrainingRun) -> Iterator[str]:
-    """How epsilon would level off as steps are added."""
+def _advice_on_the_step(run: TrainingRun) -> Iterator[str]:
+    """What would let epsilon level off as steps are added, where it does not."""
     ends = curvature(run)
     if not ends[0] > 0.0:
         yield (
@@ -311,12 +301,12 @@ def _on_the_step(run: TrainingRun) -> Iterator[str]:
         )
 
 
-def _on_release_noise(report: PrivacyReport, delta: float) -> Iterator[str]:
+def _advice_on_release_noise(report: PrivacyReport, delta: float) -> Iterator[str]:
     """The epsilon with noise on release as large as what one gradient's noise adds in the end."""
     run = report.run
     if run.release_noise_std > 0.0 or report.of_more_than_the_run:
         return
-    noise = _two_digits(_moved(run) * _last(run.noise_std))
+    noise = _two_digits(_final_move(run) * _last_value(run.noise_std))
     if not noise > 0.0:
         return
     if _takes_long(run):
@@ -332,7 +322,7 @@ def _on_release_noise(report: PrivacyReport, delta: float) -> Iterator[str]:
         other_releases=report.other_releases,
     )
     found = noisier.epsilon(delta)
-    if found < _WORTH_SAYING * report.epsilon(delta):
+    if found < _SHARE_WORTH_SAYING * report.epsilon(delta):
         why = (
             "the last noise enters them by 1 - momentum only"
             if run.average is None
@@ -347,16 +337,16 @@ def _on_release_noise(report: PrivacyReport, delta: float) -> Iterator[str]:
 def _takes_long(run: TrainingRun) -> bool:
     """Whether certificates for so many positions take more than a few seconds."""
     each = run.batches.resampling is Resampling.EACH_STEP
-    positions = 1 if each else min(run.batches.batches_per_epoch, _MOST_SOLVED)
-    return positions * run.steps > _QUICK_WORK
+    positions = 1 if each else min(run.batches.batches_per_epoch, _MAX_SOLVED_POSITIONS)
+    return positions * run.steps > _MAX_QUICK_WORK
 
 
-def _moved(run: TrainingRun) -> float:
+def _final_move(run: TrainingRun) -> float:
     """How far a gradient of the last steps moves the parameters in the end."""
-    return _last(run.step_size) * (1.0 - run.dampening) / (1.0 - _last(run.momentum))
+    return _last_value(run.step_size) * (1.0 - run.dampening) / (1.0 - _last_value(run.momentum))
 
 
-def _last(value: float | tuple[float, ...]) -> float:
+def _last_value(value: float | tuple[float, ...]) -> float:
     return value[-1] if isinstance(value, tuple) else value
 
 

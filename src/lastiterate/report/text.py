@@ -1,4 +1,7 @@
-"""Reports as plain text, and paragraphs and columns in lines of a given width."""
+"""Reports as plain text, a paragraph for papers and model cards, and tables in lines of a width.
+
+The paragraph follows "How to DP-fy ML", section 5.3.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,10 @@ from lastiterate.report.sentences import (
 from lastiterate.report.summary import Summary, summary
 
 WIDEST = 100
-
 STAGES = "In Python, report.explain() lists the stages of bounds, and report.unmet what they need."
+_COLUMN_GAP = 3  # spaces between the columns of a ruled table
+_LEAST_COLUMN_WIDTH = 4  # characters in the narrowest column
+FORMATS = ("text", "markdown", "model-card")
 
 
 def as_text(
@@ -108,68 +113,6 @@ def _refusals(content: Summary, width: int) -> list[str]:
     return in_columns(rows, width, apart=2)
 
 
-_APART = 3  # spaces between the columns of a ruled table
-
-_LEAST = 4  # characters in the narrowest column
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Lines no longer than this; those that there are begin anew."""
-    return [
-        line
-        for part in text.split("\n")
-        for line in wrap(part, max(width, 1), break_on_hyphens=False) or [""]
-    ]
-
-
-def in_columns(rows: Sequence[Sequence[str]], width: int, *, apart: int) -> list[str]:
-    """Lines of a table whose columns share the width."""
-    widths = _widths(rows, width, apart)
-    return [_row(line, widths, apart) for row in rows for line in _lines(row, widths)]
-
-
-def ruled(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Lines of a table with a rule below its head, and its numbers aligned to the right."""
-    widths = _widths([head, *rows], width - 2, _APART)
-    rule = "─" * (sum(widths) + _APART * (len(widths) - 1))
-    headings, *others = [
-        [f" {_row(line, widths, _APART, numbers=True)}" for line in _lines(row, widths)]
-        for row in (head, *rows)
-    ]
-    return ["", *headings, f" {rule}", *(line for lines in others for line in lines), ""]
-
-
-def _widths(rows: Sequence[Sequence[str]], width: int, apart: int) -> list[int]:
-    """The width of each column: its longest line, the widest made narrower if there is no room."""
-    widths = [
-        max(len(line) for cell in column for line in cell.split("\n"))
-        for column in zip(*rows, strict=True)
-    ]
-    room = width - apart * (len(widths) - 1)
-    while sum(widths) > room and max(widths) > _LEAST:
-        widths[widths.index(max(widths))] -= 1
-    return widths
-
-
-def _lines(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    """The row as lines of cells, as many as the highest of them has."""
-    cells = [wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
-    height = max(map(len, cells))
-    return [[cell[k] if k < len(cell) else "" for cell in cells] for k in range(height)]
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], apart: int, *, numbers: bool = False) -> str:
-    first, *others = zip(cells, widths, strict=True)
-    placed = [first[0].ljust(first[1])]
-    placed += [cell.rjust(width) if numbers else cell.ljust(width) for cell, width in others]
-    return (" " * apart).join(placed).rstrip()
-
-
-# The paragraph for a paper or a model card, after "How to DP-fy ML", section 5.3.
-
-FORMATS = ("text", "markdown", "model-card")
-
-
 def statement(
     report: PrivacyReport,
     *,
@@ -196,7 +139,7 @@ def statement(
         as_shown = as_markdown if format in ("markdown", "model-card") else printable
         sentences.append(as_shown(content.not_included))
     if max_examples_per_user is not None:
-        sentences.append(_of_users(report, delta, max_examples_per_user))
+        sentences.append(_group_privacy_sentence(report, delta, max_examples_per_user))
     sentences.append(
         f"Accountant: lastiterate {lastiterate.__version__}, bound {content.bound} "
         f"({RECORDS[content.bound].source})."
@@ -215,7 +158,7 @@ def statement(
     return "\n".join(lines)
 
 
-def _of_users(report: PrivacyReport, delta: float, most: int) -> str:
+def _group_privacy_sentence(report: PrivacyReport, delta: float, most: int) -> str:
     size = _check.count("max_examples_per_user", most, at_least=1)
     if report.run.examples_per_person != 1:
         size = -(-size // report.run.examples_per_person)
@@ -225,3 +168,55 @@ def _of_users(report: PrivacyReport, delta: float, most: int) -> str:
         f"For a user with at most {most:,} examples, all of them changed at once, group privacy "
         f"gives epsilon = {said} at the same delta."
     )
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines no longer than this; those that there are begin anew."""
+    return [
+        line
+        for part in text.split("\n")
+        for line in wrap(part, max(width, 1), break_on_hyphens=False) or [""]
+    ]
+
+
+def in_columns(rows: Sequence[Sequence[str]], width: int, *, apart: int) -> list[str]:
+    """Lines of a table whose columns share the width."""
+    widths = _widths(rows, width, apart)
+    return [_row(line, widths, apart) for row in rows for line in _lines(row, widths)]
+
+
+def ruled(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Lines of a table with a rule below its head, and its numbers aligned to the right."""
+    widths = _widths([head, *rows], width - 2, _COLUMN_GAP)
+    rule = "─" * (sum(widths) + _COLUMN_GAP * (len(widths) - 1))
+    headings, *others = [
+        [f" {_row(line, widths, _COLUMN_GAP, numbers=True)}" for line in _lines(row, widths)]
+        for row in (head, *rows)
+    ]
+    return ["", *headings, f" {rule}", *(line for lines in others for line in lines), ""]
+
+
+def _widths(rows: Sequence[Sequence[str]], width: int, apart: int) -> list[int]:
+    """The width of each column: its longest line, the widest made narrower if there is no room."""
+    widths = [
+        max(len(line) for cell in column for line in cell.split("\n"))
+        for column in zip(*rows, strict=True)
+    ]
+    room = width - apart * (len(widths) - 1)
+    while sum(widths) > room and max(widths) > _LEAST_COLUMN_WIDTH:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _lines(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+    """The row as lines of cells, as many as the highest of them has."""
+    cells = [wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+    height = max(map(len, cells))
+    return [[cell[k] if k < len(cell) else "" for cell in cells] for k in range(height)]
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], apart: int, *, numbers: bool = False) -> str:
+    first, *others = zip(cells, widths, strict=True)
+    placed = [first[0].ljust(first[1])]
+    placed += [cell.rjust(width) if numbers else cell.ljust(width) for cell, width in others]
+    return (" " * apart).join(placed).rstrip()

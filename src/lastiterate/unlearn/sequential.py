@@ -40,7 +40,7 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.training_run import TrainingRun
 
-_CELL = 2e-3  # of losses: finer ones change the fifth digit
+_LOSS_CELL = 2e-3  # of losses: finer ones change the fifth digit
 _BY_POSITION = "fixed-order/convex"
 
 
@@ -59,13 +59,15 @@ def report_on_all_models(first: PrivacyReport, then: Sequence[TrainingRun]) -> P
     if not then:
         return first
     every: dict[str, PrivacyProfile] = {
-        id_: _gaussian([profile.gdp(), *(_short(extra).gdp() for extra in then)])
+        id_: _joint_gaussian(
+            [profile.gdp(), *(_report_on_extra_steps(extra).gdp() for extra in then)]
+        )
         for id_, profile in first.used.items()
         if isinstance(profile, GaussianProfile) or first.run.batches.resampling is Resampling.NEVER
     }
     if first.run.batches.resampling is Resampling.NEVER:
         if _BY_POSITION in every and first.run.examples_per_person == 1:
-            every[_BY_POSITION] = _gaussian([float(_mu_by_position(first, then).max())])
+            every[_BY_POSITION] = _joint_gaussian([float(_mu_by_position(first, then).max())])
     elif others := [id_ for id_ in first.used if id_ not in every]:
         best = min(others, key=lambda id_: first.used[id_].epsilon(USUAL_DELTA))
         every[best] = _composed_curve(first.used[best], best, then)
@@ -77,11 +79,11 @@ def _composed_curve(
 ) -> PrivacyProfile:
     """The curve of one bound, composed with those of the runs that followed."""
     often = Counter(then)
-    curves = {extra: _by_bound(extra, bound) for extra in often}
+    curves = {extra: _profile_by_bound(extra, bound) for extra in often}
     known = {extra: _losses(curve) for extra, curve in curves.items()}
     own = _losses(profile)
     if own is None or None in known.values():
-        return _gaussian([profile.gdp(), *(curves[extra].gdp() for extra in then)])
+        return _joint_gaussian([profile.gdp(), *(curves[extra].gdp() for extra in then)])
     whole = LossDistributionProfile(own)
     for extra, times in often.items():
         more = self_composed(known[extra], times)
@@ -94,20 +96,24 @@ def _composed_curve(
 @lru_cache(maxsize=16)
 def _losses(profile: PrivacyProfile) -> Any:
     """The privacy loss distribution of a profile; None if its losses need larger cells."""
-    if least_discretization(profile) > _CELL:
+    if least_discretization(profile) > _LOSS_CELL:
         return None
-    return to_pld(ChordProfile(profile), discretization=_CELL)
+    return to_pld(ChordProfile(profile), discretization=_LOSS_CELL)
 
 
 @lru_cache(maxsize=64)  # many requests have the same number of steps
-def _short(extra: TrainingRun) -> PrivacyReport:
+def _report_on_extra_steps(extra: TrainingRun) -> PrivacyReport:
     return quick_report(extra)
 
 
-def _by_bound(extra: TrainingRun, bound: str) -> PrivacyProfile:
+def _profile_by_bound(extra: TrainingRun, bound: str) -> PrivacyProfile:
     """The profile by this bound if it covers these steps, too, else by the best that does."""
-    known = _short(extra).used
-    return known[bound] if bound in known else known[_short(extra).bound_at(USUAL_DELTA)]
+    known = _report_on_extra_steps(extra).used
+    return (
+        known[bound]
+        if bound in known
+        else known[_report_on_extra_steps(extra).bound_at(USUAL_DELTA)]
+    )
 
 
 def _mu_by_position(first: PrivacyReport, then: Sequence[TrainingRun]) -> Array:
@@ -116,14 +122,14 @@ def _mu_by_position(first: PrivacyReport, then: Sequence[TrainingRun]) -> Array:
     squares = np.full(length, joint_mu(first.other_releases) ** 2)
     begun = 0
     for run in (first.run, *then):
-        own = _squares(run)
+        own = _squared_mus(run)
         squares[(begun + np.arange(own.size)) % length] += own
         begun += run.steps
     return np.asarray(up(np.sqrt(squares), THOUSANDS_OF_ROUNDINGS))
 
 
 @lru_cache(maxsize=64)
-def _squares(run: TrainingRun) -> Array:
+def _squared_mus(run: TrainingRun) -> Array:
     """mu^2 of each position, beginning with the one in the first step."""
     bound: Bound = CATALOGUE[_BY_POSITION]
     positions = bound.positions(run)
@@ -131,5 +137,5 @@ def _squares(run: TrainingRun) -> Array:
     return np.array([one.gdp() for one in positions]) ** 2
 
 
-def _gaussian(mus: Sequence[float]) -> GaussianProfile:
+def _joint_gaussian(mus: Sequence[float]) -> GaussianProfile:
     return GaussianProfile(at_least(math.hypot(*mus), ulps=len(mus)))

@@ -1,4 +1,20 @@
-"""The extra steps that unlearn examples of a published model, and their guarantee."""
+r"""The extra steps that unlearn examples of a published model, and their guarantee.
+
+T steps are trained and the result is published.  Then the gradients of the removed examples are
+set to 0 (sums are still divided by the batch size, the penalty stays) and K steps follow, from
+the published parameters and on batches drawn anew.  Against a training in which those gradients
+had been 0 from the start, the first T steps differ as two adjacent runs do, and the last K not at
+all: they contract a distance z to c z and add noise n.  A shift by z over the noise of these
+steps costs :math:`z^2/W` with
+
+.. math:: W = \rho^2 + n^2 (c^{-2} + c^{-4} + \dots + c^{-2K}) + \rho'^2 c^{-2K},
+
+where rho and rho' are the noise on the first and the last release.  A single release with noise
+:math:`\sqrt W` has the same cost.  So every bound on the last iterate of the run with that noise
+on release is a bound on the model after unlearning.
+
+The retained examples are in both: for them training and extra steps are one run.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +51,16 @@ from lastiterate.run.training_run import TrainingRun, Unbounded, if_one_example_
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_EXACT = "Arithmetic: exact. The rounding of floats is not included."
+_ROUNDED = "Arithmetic: as computed. The rounding of training and extra steps is included."
+_TRAIN_AGAIN = ": train again instead. A penalty (l2 = 0.01) at training makes unlearning cheaper."
+MOST_STEPS = 10**12
+_MAX_NOISE = 1e150
+_MAX_SEARCHED_NOISE = 1e149
+_MAX_LOGARITHM = 20.0  # logarithms beyond this are used for their sign only
+_MAX_LISTED_STEPS = 10**6  # participations, or steps of a schedule
+_PLOTTED_STEPS = 12
 
 
 def unlearning(
@@ -181,7 +207,9 @@ class _UnlearningProblem:
         )
 
     def _report(self, many: int, *, cheaply: bool = False) -> PrivacyReport:
-        report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
+        report = account(
+            self._with_release_noise(self.steps.as_release_noise(many)), bounds=self._bounds
+        )
         report = report.cheap() if cheaply or self._needs_whole_curves else report
         if not self.other_releases:
             return report
@@ -192,7 +220,7 @@ class _UnlearningProblem:
     @property
     def _other_mu(self) -> float:
         """The mu of the other releases, which stay published, for all of the examples."""
-        return person_mu(self.other_releases, self._with(self.run.release_noise_std))
+        return person_mu(self.other_releases, self._with_release_noise(self.run.release_noise_std))
 
     def _check_other_releases(self, epsilon: float, delta: float) -> None:
         """Raise `UnreachableTarget` where the other releases alone use up the target."""
@@ -206,7 +234,7 @@ class _UnlearningProblem:
                 possible_with="a larger epsilon, fewer examples at once, or training again",
             )
 
-    def _with(self, release_noise: float) -> TrainingRun:
+    def _with_release_noise(self, release_noise: float) -> TrainingRun:
         run = self.run.replace(release_noise_std=release_noise)
         return run if self.examples == 1 else run.replace(examples_per_person=self.examples)
 
@@ -226,9 +254,6 @@ class _UnlearningProblem:
             and self.run.batches.exact_size
             and drawn is not Resampling.EACH_STEP
         )
-
-
-# The guarantee of a model after unlearning, for removed and for retained examples.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -309,10 +334,10 @@ class Unlearning(BestProfile):
         """
         return self.report.epsilon(delta)
 
-    @property
-    def share_of_training(self) -> float:
-        """The extra steps as a share of the steps of the training."""
-        return self.extra_steps / self.run.steps
+    @cached_property
+    def before(self) -> PrivacyProfile:
+        """The guarantee, for all examples, of the model published before the extra steps."""
+        return self._as_computed(self._training_report)
 
     @cached_property
     def retained(self) -> PrivacyProfile:
@@ -320,7 +345,7 @@ class Unlearning(BestProfile):
         if self.extra_steps == 0:
             return self.before
         known = [account(longer, other_releases=self.other_releases) for longer in self._as_one_run]
-        return BestProfile([self.both_published, *map(self._computed, known)])
+        return BestProfile([self.both_published, *map(self._as_computed, known)])
 
     @cached_property
     def both_published(self) -> PrivacyProfile:
@@ -330,32 +355,17 @@ class Unlearning(BestProfile):
         """
         if self.extra_steps == 0:
             return self.before
-        first, then = self._trained, self.extra
+        first, then = self._training_report, self.extra
         if self.order_kept and self.run.batches.resampling is Resampling.ONCE:
             # One secret serves both, so that neither may be averaged over it alone.
             first = account(_in_open_order(self.run), other_releases=self.other_releases)
             then = _in_open_order(then)
-        return self._computed(first.compose(account(then).cheap()))
+        return self._as_computed(first.compose(account(then).cheap()))
 
-    @cached_property
-    def before(self) -> PrivacyProfile:
-        """The guarantee, for all examples, of the model published before the extra steps."""
-        return self._computed(self._trained)
-
-    @cached_property
-    def _trained(self) -> PrivacyReport:
-        """The report on the training in exact arithmetic."""
-        return account(self.run, other_releases=self.other_releases)
-
-    def _computed(self, exact: PrivacyProfile) -> PrivacyProfile:
-        """The guarantee of computed models, where the rounding of all of them is known."""
-        rounding = self.report.rounding
-        if rounding is None:
-            return exact
-        # No less than that of the training alone, or of the last model alone.
-        if isinstance(exact, PrivacyReport):
-            return exact.computed(rounding)
-        return RoundedProfile(exact, rounding)
+    @property
+    def share_of_training(self) -> float:
+        """The extra steps as a share of the steps of the training."""
+        return self.extra_steps / self.run.steps
 
     def then(
         self,
@@ -402,7 +412,6 @@ class Unlearning(BestProfile):
         if not longer:
             must_be = "a batch rule under which extra steps continue the training"
             raise InvalidParameter("batches", self.run.batches.name, must_be=must_be)
-
         return unlearning(
             longer[0],
             extra_steps=extra_steps,
@@ -414,6 +423,21 @@ class Unlearning(BestProfile):
             other_releases=self.other_releases,
         )
 
+    @cached_property
+    def _training_report(self) -> PrivacyReport:
+        """The report on the training in exact arithmetic."""
+        return account(self.run, other_releases=self.other_releases)
+
+    def _as_computed(self, exact: PrivacyProfile) -> PrivacyProfile:
+        """The guarantee of computed models, where the rounding of all of them is known."""
+        rounding = self.report.rounding
+        if rounding is None:
+            return exact
+        # No less than that of the training alone, or of the last model alone.
+        if isinstance(exact, PrivacyReport):
+            return exact.computed(rounding)
+        return RoundedProfile(exact, rounding)
+
     @property
     def _as_one_run(self) -> list[TrainingRun]:
         if self.extra_steps == 0:
@@ -423,6 +447,9 @@ class Unlearning(BestProfile):
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
         return f"Unlearning(extra_steps={self.extra_steps}, {epsilon}, examples={self.examples})"
+
+    def __str__(self) -> str:
+        return as_text(self)
 
     def _repr_html_(self) -> str:
         return card(
@@ -434,17 +461,9 @@ class Unlearning(BestProfile):
             ],
         )
 
-    def __str__(self) -> str:
-        return as_text(self)
-
 
 def _in_open_order(run: TrainingRun) -> TrainingRun:
     return run.replace(releases="last-iterate-and-order")
-
-
-_EXACT = "Arithmetic: exact. The rounding of floats is not included."
-_ROUNDED = "Arithmetic: as computed. The rounding of training and extra steps is included."
-_TOO_MUCH = ": train again instead. A penalty (l2 = 0.01) at training makes unlearning cheaper."
 
 
 def as_text(found: Unlearning, *, delta: float = USUAL_DELTA) -> str:
@@ -476,30 +495,10 @@ def as_text(found: Unlearning, *, delta: float = USUAL_DELTA) -> str:
         f"{up(found.both_published.epsilon(delta))} for both models, {one}. A certificate states "
         "their guarantee under its own adjacency.",
         f"Cost: {100.0 * found.share_of_training:.3g} % of training again"
-        + (_TOO_MUCH if found.share_of_training >= 1.0 else "."),
+        + (_TRAIN_AGAIN if found.share_of_training >= 1.0 else "."),
         _EXACT if found.report.rounding is None else _ROUNDED,
     ]
     return "\n".join(lines)
-
-
-# Extra steps without the removed examples, as noise on the release of the training.
-#
-# T steps are trained and the result is published.  Then the gradients of the removed examples are
-# set to 0 (sums are still divided by the batch size, the penalty stays) and K steps follow, from
-# the published parameters and on batches drawn anew.  Against a training in which those gradients
-# had been 0 from the start, the first T steps differ as two adjacent runs do, and the last K not at
-# all: they contract a distance z to c z and add noise n.  A shift by z over the noise of these
-# steps costs :math:`z^2/W` with
-#
-# .. math:: W = \rho^2 + n^2 (c^{-2} + c^{-4} + \dots + c^{-2K}) + \rho'^2 c^{-2K},
-#
-# where rho and rho' are the noise on the first and the last release.  A single release with noise
-# :math:`\sqrt W` has the same cost.  So every bound on the last iterate of the run with that noise
-# on release is a bound on the model after unlearning.
-
-
-MOST_STEPS = 10**12
-_LARGEST_NOISE = 1e150
 
 
 class ExtraSteps:
@@ -517,7 +516,7 @@ class ExtraSteps:
         self._first_release = run.release_noise_std
         self._step = run.replace(
             loss=_loss_without_the_removed(run),
-            batches=_rule(rule, 1),
+            batches=_rule_of_steps(rule, 1),
             steps=1,
             step_size=step_size,
             noise_std=noise_std,
@@ -530,7 +529,7 @@ class ExtraSteps:
 
     def as_run(self, steps: int) -> TrainingRun:
         """The run of `steps` extra steps (at least one), from the published parameters."""
-        return self._step.replace(batches=_rule(self._step.batches, steps), steps=steps)
+        return self._step.replace(batches=_rule_of_steps(self._step.batches, steps), steps=steps)
 
     def as_release_noise(self, steps: int) -> float:
         """sqrt(W), rounded down."""
@@ -540,7 +539,7 @@ class ExtraSteps:
         accumulated = own * math.sqrt(sum_of_inverse_powers(2.0 * self._log_c, steps))
         again = self._step.release_noise_std * inverse_power(self._log_c, steps)
         noise = math.hypot(self._first_release, accumulated, again)
-        return min(down(noise, TENS_OF_THOUSANDS_OF_ROUNDINGS), _LARGEST_NOISE)
+        return min(down(noise, TENS_OF_THOUSANDS_OF_ROUNDINGS), _MAX_NOISE)
 
     def steps_for_noise(self, noise: float) -> int | None:
         """The least number of steps equivalent to this release noise; None beyond `MOST_STEPS`."""
@@ -568,17 +567,13 @@ def _loss_without_the_removed(run: TrainingRun) -> Loss:
     return replace(run.loss, strong_convexity=run.loss.regulariser)
 
 
-def _rule(rule: BatchRule, steps: int) -> BatchRule:
+def _rule_of_steps(rule: BatchRule, steps: int) -> BatchRule:
     if not rule.exact_size:
         # Steps on batches of a fixed size contract without a doubt.
         return SampledWithoutReplacement(rule.examples, rule.batch_size)
     if rule.any_length:
         return rule
     return FixedOrder(rule.examples, rule.batch_size, positions=tuple(range(1, steps + 1)))
-
-
-_MOST_NOISE = 1e149
-_FARTHEST = 20.0  # logarithms beyond this are used for their sign only
 
 
 def least_extra_steps(
@@ -599,27 +594,34 @@ def least_extra_steps(
             return high if high <= MOST_STEPS else None
         rounds += 1
         if high > MOST_STEPS:
-            farther = steps.steps_for_noise(_noise(steps, low, values[low] * (1.0 + rounds / 4.0)))
+            farther = steps.steps_for_noise(
+                _noise_times(steps, low, values[low] * (1.0 + rounds / 4.0))
+            )
             many = MOST_STEPS if farther is None else min(max(farther, low + 1), MOST_STEPS)
         elif rounds % 5 == 0:
             many = (low + high) // 2
         else:
-            many = min(max(_between(steps, low, high, values), low + 1), high - 1)
+            many = min(max(_interpolate(steps, low, high, values), low + 1), high - 1)
 
 
-def _noise(steps: ExtraSteps, many: int, more: float) -> float:
+def _noise_times(steps: ExtraSteps, many: int, more: float) -> float:
     """The release noise equivalent to `many` steps, times e^`more`."""
-    factor = math.exp(min(max(more, -_FARTHEST), _FARTHEST))
-    return min(steps.as_release_noise(max(many, 1)) * factor, _MOST_NOISE)
+    factor = math.exp(min(max(more, -_MAX_LOGARITHM), _MAX_LOGARITHM))
+    return min(steps.as_release_noise(max(many, 1)) * factor, _MAX_SEARCHED_NOISE)
 
 
-def _between(steps: ExtraSteps, low: int, high: int, values: dict[int, float]) -> int:
+def _interpolate(steps: ExtraSteps, low: int, high: int, values: dict[int, float]) -> int:
     """The steps at which a line through known log epsilons, by log noise, meets the target."""
     slope = 1.0
     first, last = (steps.as_release_noise(many) for many in (max(low, 0), high))
-    if low >= 0 and 0.0 < first < last and values[low] < _FARTHEST and values[high] > -_FARTHEST:
+    if (
+        low >= 0
+        and 0.0 < first < last
+        and values[low] < _MAX_LOGARITHM
+        and values[high] > -_MAX_LOGARITHM
+    ):
         slope = (values[low] - values[high]) / math.log(last / first)
-    found = steps.steps_for_noise(_noise(steps, high, values[high] / slope))
+    found = steps.steps_for_noise(_noise_times(steps, high, values[high] / slope))
     return high - 1 if found is None else found
 
 
@@ -627,12 +629,6 @@ def _log_ratio(value: float, target: float) -> float:
     if value == 0.0:
         return -math.inf
     return math.log(value / target) if value < math.inf else math.inf
-
-
-# Training and extra steps as one run, for the retained examples, which are in both.
-
-
-_MOST_LISTED = 10**6  # participations, or steps of a schedule
 
 
 def as_one_run(run: TrainingRun, extra: TrainingRun, *, order_kept: bool) -> list[TrainingRun]:
@@ -648,15 +644,15 @@ def as_one_run(run: TrainingRun, extra: TrainingRun, *, order_kept: bool) -> lis
         or (rule.resampling is Resampling.ONCE and order_kept)
     )
     if goes_on and rule.any_length:
-        return [_longer(run, extra, rule)]
+        return [_extended_run(run, extra, rule)]
     alike = run.is_constant and (run.step_size, run.noise_std) == (extra.step_size, extra.noise_std)
-    if not alike or (run.steps + extra.steps) // rule.batches_per_epoch > _MOST_LISTED:
+    if not alike or (run.steps + extra.steps) // rule.batches_per_epoch > _MAX_LISTED_STEPS:
         return []
     # A participation that comes later is never less exposed: the latest positions of both orders.
-    latest = _latest(rule, run.steps)
-    latest += [run.steps + step for step in _latest(then, extra.steps)]
+    latest = _latest_positions(rule, run.steps)
+    latest += [run.steps + step for step in _latest_positions(then, extra.steps)]
     order = FixedOrder(rule.examples, rule.batch_size, positions=tuple(latest))
-    return [_longer(run, extra, order)]
+    return [_extended_run(run, extra, order)]
 
 
 @dataclass(frozen=True)
@@ -685,14 +681,14 @@ def run_of_retained_examples(run: TrainingRun, then: Sequence[RequestSteps]) -> 
         rule.resampling is Resampling.EACH_EPOCH and whole_epochs
     ):
         return longer
-    if total > _MOST_LISTED:
+    if total > _MAX_LISTED_STEPS:
         return None
     if rule.resampling is Resampling.NEVER:
         latest = list(range(total, 0, -rule.batches_per_epoch))[::-1]
     else:
         latest, begun = [], 0
         for steps in lengths:
-            latest += [begun + step for step in _latest(rule, steps)]
+            latest += [begun + step for step in _latest_positions(rule, steps)]
             begun += steps
     order = FixedOrder(rule.examples, rule.batch_size, positions=tuple(latest))
     return longer.replace(batches=order, noise_std=_with_releases(run, then))
@@ -715,7 +711,7 @@ def _with_releases(run: TrainingRun, then: Sequence[RequestSteps]) -> Schedule:
     return (*noises, *(own,) * then[-1].steps)
 
 
-def _latest(rule: BatchRule, steps: int) -> list[int]:
+def _latest_positions(rule: BatchRule, steps: int) -> list[int]:
     """The last step of each epoch, counted from 1; of the last epoch, as far as it goes."""
     if not rule.any_length:
         return [int(step) + 1 for step in rule.participations(0, steps)]
@@ -726,7 +722,7 @@ def _latest(rule: BatchRule, steps: int) -> list[int]:
     return ends if steps % length == 0 else [*ends, steps]
 
 
-def _longer(run: TrainingRun, extra: TrainingRun, rule: BatchRule) -> TrainingRun:
+def _extended_run(run: TrainingRun, extra: TrainingRun, rule: BatchRule) -> TrainingRun:
     """The longer run; the noise on the first release is not used."""
     if (run.step_size, run.noise_std) == (extra.step_size, extra.noise_std):
         schedules = {}
@@ -749,9 +745,6 @@ def _longer(run: TrainingRun, extra: TrainingRun, rule: BatchRule) -> TrainingRu
 
 def _every_step(schedule: Schedule, steps: int) -> tuple[float, ...]:
     return schedule if isinstance(schedule, tuple) else (schedule,) * steps
-
-
-# The cost of unlearning: how many examples before retraining is cheaper, and epsilon by steps.
 
 
 def deletion_capacity(run: TrainingRun, *, epsilon: float, delta: float, share: float = 1.0) -> int:
@@ -801,9 +794,6 @@ def deletion_capacity(run: TrainingRun, *, epsilon: float, delta: float, share: 
     return last_count_true(is_within_target, max(run.batches.examples - 1, 1))
 
 
-_POINTS = 12
-
-
 def epsilon_by_extra_steps(
     run: TrainingRun,
     *,
@@ -831,7 +821,7 @@ def epsilon_by_extra_steps(
     """
     _check.number("delta", delta, above=0.0, below=1.0)
     if steps is None:
-        steps = np.unique(np.geomspace(1, run.steps, _POINTS).round().astype(int)).tolist()
+        steps = np.unique(np.geomspace(1, run.steps, _PLOTTED_STEPS).round().astype(int)).tolist()
     curves = {
         f"{many:,} {'example' if many == 1 else 'examples'}": [
             unlearning(run, extra_steps=one, examples=many).epsilon(delta) for one in steps
