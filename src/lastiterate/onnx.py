@@ -36,8 +36,10 @@ except ImportError as error:
 
 __all__ = ["export"]
 
-_KINDS = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
+# Operators of this version take axes as inputs and double precision throughout.
+_OPERATORS, _FORMAT = 20, 9
 _SEAL = "sha256 of the rest"
+_KINDS = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
 _LABELS = {"b": TensorProto.BOOL, "i": TensorProto.INT64, "u": TensorProto.INT64}
 _LABELS |= {"f": TensorProto.DOUBLE, "U": TensorProto.STRING, "O": TensorProto.STRING}
 
@@ -149,10 +151,6 @@ def _publish(graph: Graph, saved: SavedModel, outputs: str) -> None:
 
 
 # A graph of ONNX operators that is written node by node, in double precision.
-
-
-# Operators of this version take axes as inputs and double precision throughout.
-_OPERATORS, _FORMAT = 20, 9
 
 
 class Graph:

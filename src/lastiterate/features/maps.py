@@ -30,7 +30,14 @@ Floats = NDArray[np.float32]
 # Products of counted roundings of float64, one rounding to float32, and the estimators' own
 # rounding up of norms in float32 together stay below this relative amount.
 _ROUNDING = ulps_of(np.float32, 8)
+
 _LONGEST_FILE = 1 << 50  # bytes
+_NUMBERS = 1 << 19  # features of all rows of a block
+_MOST_COLUMNS, _MOST_COMPONENTS, _LARGEST_SEED = 1 << 24, 1 << 20, 2**32 - 1
+LARGEST_ENTRY = 1e6  # phases of longer rows would be rounding alone
+LARGEST_SCALED_ENTRY = 1e100
+_LARGEST_END = 1e300
+_NAMES = {"components": "n_components"}  # as users know it
 
 
 @dataclass(frozen=True)
@@ -157,13 +164,6 @@ def share_of_norm(entries: int) -> float:
 # Seeds are public, and independent of the examples.  Random numbers are those of NumPy's
 # `RandomState`, whose streams do not change from version to version, so that a model from a file
 # predicts as it did.
-
-
-_NUMBERS = 1 << 19  # features of all rows of a block
-_MOST_COLUMNS, _MOST_COMPONENTS, _LARGEST_SEED = 1 << 24, 1 << 20, 2**32 - 1
-LARGEST_ENTRY = 1e6  # phases of longer rows would be rounding alone
-LARGEST_SCALED_ENTRY = 1e100
-_LARGEST_END = 1e300
 
 
 @dataclass(frozen=True)
@@ -323,9 +323,6 @@ class BinsMap(FeatureMap):
 def _set(of: Any, name: str, check: Any, **limits: Any) -> None:
     """Replace a field of a frozen record by its checked value."""
     object.__setattr__(of, name, check(_NAMES.get(name, name), getattr(of, name), **limits))
-
-
-_NAMES = {"components": "n_components"}  # as users know it
 
 
 @lru_cache(maxsize=4)

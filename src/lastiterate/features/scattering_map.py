@@ -40,12 +40,17 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.features.maps import FeatureMap, Floats, share_of_norm, without_huge_entries
 
 _PIXELS = 1 << 15  # of all images of a block, so that intermediate results fit into a cache
+
 _OPPONENTS = (  # weights of red, green and blue, to be divided by their norm
     (1.0, 1.0, 1.0),
     (1.0, 0.0, -1.0),
     (1.0, -2.0, 1.0),
 )
+
 _LARGEST_SIDE, _MOST_CHANNELS, _MOST_SCALES, _MOST_ANGLES = 4_096, 1_024, 6, 64
+_WIDTH = 0.8  # of the Gaussian of the finest wavelet, in pixels
+_FREQUENCY = 0.75 * np.pi
+_ALIASES = range(-2, 3)  # multiples of 2 pi; what lies beyond is below 1e-20
 
 
 @dataclass(frozen=True)
@@ -276,10 +281,10 @@ def _smooth(images: Floats, bank: FilterBank, grid: int) -> Floats:
 
 # Filters of the two-dimensional scattering transform, as arrays that are ready to multiply with.
 #
-# A Morlet wavelet of scale j and direction e is a plane wave of frequency :math:`\xi = \tfrac34 \pi
-# 2^{-j}` along e under a Gaussian of width :math:`\sigma = 0.8 \cdot 2^j` along e and :math:`\sigma
-# / s` across it, less as much of the Gaussian as makes its integral 0.  Its Fourier transform is
-# real,
+# A Morlet wavelet of scale j and direction e is a plane wave of frequency
+# :math:`\xi = \tfrac34 \pi 2^{-j}` along e under a Gaussian of width :math:`\sigma = 0.8 \cdot 2^j`
+# along e and :math:`\sigma / s` across it, less as much of the Gaussian as makes its integral 0.
+# Its Fourier transform is real,
 #
 # .. math:: \hat\psi(\omega) = g(\omega - \xi e) - \kappa g(\omega), \qquad
 #           g(\omega) = \exp\bigl(-\tfrac12 \sigma^2 (u^2 + v^2 / s^2)\bigr),
@@ -287,11 +292,6 @@ def _smooth(images: Floats, bank: FilterBank, grid: int) -> Floats:
 # where u and v are the parts of :math:`\omega` along and across e.  On a grid of pixels the sum
 # over all frequencies that the grid cannot tell apart takes its place.  The low pass is a Gaussian
 # of width :math:`0.8 \cdot 2^{J-1}`, so it smooths rows and columns one after the other.
-
-
-_WIDTH = 0.8  # of the Gaussian of the finest wavelet, in pixels
-_FREQUENCY = 0.75 * np.pi
-_ALIASES = range(-2, 3)  # multiples of 2 pi; what lies beyond is below 1e-20
 
 
 class FilterBank(NamedTuple):

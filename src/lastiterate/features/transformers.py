@@ -24,6 +24,8 @@ except ImportError as error:
 
     raise MissingExtra("lastiterate.features", "scikit-learn", extra="sklearn") from error
 
+_RENAMED = {"components": "n_components"}
+
 
 class FixedFeatures(
     DiscreetTransformer,
@@ -574,7 +576,6 @@ TRANSFORMERS: dict[type[FeatureMap], type[FixedFeatures]] = {
     QuadraticMap: QuadraticSketch,
     BinsMap: PublicBins,
 }
-_RENAMED = {"components": "n_components"}
 
 
 def transformer_of(mapped: FeatureMap) -> FixedFeatures:

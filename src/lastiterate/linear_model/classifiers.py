@@ -20,6 +20,9 @@ from lastiterate.train.discreet import discreet, discreetly
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, one_of, or_none, setting
 
+_CONTINUOUS = "Unknown label type: continuous"  # as scikit-learn has it
+
+
 # The base of the private linear classifiers.
 
 
@@ -357,6 +360,3 @@ class PrivateLinearSVC(PrivateClassifier):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-_CONTINUOUS = "Unknown label type: continuous"  # as scikit-learn has it

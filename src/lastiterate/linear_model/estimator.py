@@ -68,6 +68,10 @@ from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
 
+_CLASS_WEIGHT = "a positive public weight for each of the classes, as in {0: .1, 1: 1}"
+_ON_CLUSTER = "left out for rows on a cluster"
+_LEAST = float(np.finfo(np.float32).smallest_subnormal)
+
 
 class PrivateLinearModel(
     UnlearningMixin, IntervalsMixin, ScikitLearnParameters, Settings, BaseEstimator
@@ -414,15 +418,9 @@ def certificate_of(
 # Weights of examples, in (0, 1].
 #
 # An example of weight w has the loss :math:`w\ell`, which is convex with :math:`\ell`, and a
-# gradient
-# and a curvature of w times its own: no bound that holds for :math:`w = 1` is exceeded, so that the
-# run, its noise and its guarantee are those without weights.  A weight is part of its row: it may
-# be
-# a function of that row and of public facts, not of other rows.
-
-_CLASS_WEIGHT = "a positive public weight for each of the classes, as in {0: .1, 1: 1}"
-
-_ON_CLUSTER = "left out for rows on a cluster"
+# gradient and a curvature of w times its own: no bound that holds for :math:`w = 1` is exceeded, so
+# that the run, its noise and its guarantee are those without weights.  A weight is part of its row:
+# it may be a function of that row and of public facts, not of other rows.
 
 
 def class_weights(declared: Any, classes: NDArray[Any]) -> Array | None:
@@ -475,6 +473,3 @@ def _checked(given: Any, examples: int) -> Array:
         raise InvalidParameter("sample_weight", must_be=must_be, found="a weight outside")
     # A weight that is 0 in single precision is one all the same.
     return np.maximum(single(weights), _LEAST)
-
-
-_LEAST = float(np.finfo(np.float32).smallest_subnormal)

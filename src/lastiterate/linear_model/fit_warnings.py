@@ -24,8 +24,32 @@ from lastiterate.train.settings import RunSettings
 # Accuracy on ten digits is 19 % at 2.8, 29 % at 5.7, 51 % at 11; on twenty blobs 17 % at 1.8 and
 # 72 % at 7.1; on two digits 76 % at 1.8 and 98 % at 7.1 (benchmarks/validation.py).
 _HOPELESS, _WORTHWHILE = 3.0, 10.0
+
 _BY_WEIGHTS = 0.6  # of the intercept
 _NAMED = 3  # classes
+
+# Modules that fit a model several times, or fit something else on the same examples.
+_SEVERAL = (
+    "sklearn.calibration",
+    "sklearn.ensemble",
+    "sklearn.feature_selection",
+    "sklearn.inspection",
+    "sklearn.model_selection",
+    "sklearn.multiclass",
+    "sklearn.multioutput",
+    "sklearn.semi_supervised",
+)
+
+_UNCHARGED = (
+    "every fit, and every choice made by scores on private data, costs privacy that privacy_ of a "
+    "single model does not include; a Ledger charges every fit (ledger=..), and PrivateSelection "
+    "chooses among settings at far less than their sum"
+)
+
+_UNCHARGED_SCORES = (
+    "the ledger charges every fit, but not a choice made by scores on private data: score on "
+    "public data, or with PrivateScore, or use PrivateSelection"
+)
 
 
 class TooFewExamplesWarning(UserWarning):
@@ -89,30 +113,6 @@ def warn_of_few_to_match(few: Mapping[int, int], classes: Sequence[Any], noise_s
         "rate_matching, epsilon or the number of examples, or go by rankings",
         TooFewExamplesWarning,
     )
-
-
-# Modules that fit a model several times, or fit something else on the same examples.
-_SEVERAL = (
-    "sklearn.calibration",
-    "sklearn.ensemble",
-    "sklearn.feature_selection",
-    "sklearn.inspection",
-    "sklearn.model_selection",
-    "sklearn.multiclass",
-    "sklearn.multioutput",
-    "sklearn.semi_supervised",
-)
-
-
-_UNCHARGED = (
-    "every fit, and every choice made by scores on private data, costs privacy that privacy_ of a "
-    "single model does not include; a Ledger charges every fit (ledger=..), and PrivateSelection "
-    "chooses among settings at far less than their sum"
-)
-_UNCHARGED_SCORES = (
-    "the ledger charges every fit, but not a choice made by scores on private data: score on "
-    "public data, or with PrivateScore, or use PrivateSelection"
-)
 
 
 def warn_of_several_fits(*, charged: bool) -> None:

@@ -41,6 +41,25 @@ _ENCODED = (
 )
 
 _TEXT = ("object", "str", "categor", "enum", "utf8", "large_str")  # types of pandas and polars
+_WIDEST = "a sequence of at least two labels"
+_COLUMN = "a column of targets, one for each row: text, numbers or truth values"
+
+_SUBSTITUTES = {
+    "C": "l2 is the penalty; the noise regularises, so none is needed by default",
+    "alpha": "l2 is the penalty; the noise regularises, so none is needed by default",
+    "penalty": "l2=.. is the only one",
+    "class_weight": "regressors have no classes; fit takes sample_weight, one weight in (0, 1] for "
+    "each example",
+    "sample_weight": "fit takes it, one weight in (0, 1] for each example",
+    "max_iter": "epochs is the number of passes over the data",
+    "tol": "the time at which a run stops by itself reveals the data; set epochs",
+    "solver": "there is one, noisy gradient descent",
+    "multi_class": "three or more classes are multinomial",
+    "learning_rate": "the step size follows from the bounds",
+    "n_jobs": "products run on the threads of numpy's BLAS",
+    "warm_start": "a start at a released model would have to be charged for both runs; fit anew, "
+    "and compose the privacy_ of both",
+}
 
 
 def rows_and_targets(
@@ -163,12 +182,8 @@ def _as_long(targets: NDArray[Any], rows: Any) -> NDArray[Any]:
 # The label set of a classifier, and the codes of labels.
 #
 # The label set is published with the model, so it must not come from the data: a label that only
-# one
-# person has would reveal that person.  A declared label set is used as it is; an example with
-# another
-# label counts, but its gradient is 0.
-
-_WIDEST = "a sequence of at least two labels"
+# one person has would reveal that person.  A declared label set is used as it is; an example with
+# another label counts, but its gradient is 0.
 
 
 @dataclass(frozen=True)
@@ -216,9 +231,6 @@ def _converted(y: Any) -> NDArray[Any]:
     except Exception:
         pass
     raise InvalidType("y", must_be=_COLUMN, found=f"a {type(y).__name__} that numpy cannot read")
-
-
-_COLUMN = "a column of targets, one for each row: text, numbers or truth values"
 
 
 def _length(y: Any) -> int:
@@ -309,23 +321,6 @@ def positions_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int
 
 
 # Errors for parameters of scikit-learn that private models lack; each names the substitute.
-
-_SUBSTITUTES = {
-    "C": "l2 is the penalty; the noise regularises, so none is needed by default",
-    "alpha": "l2 is the penalty; the noise regularises, so none is needed by default",
-    "penalty": "l2=.. is the only one",
-    "class_weight": "regressors have no classes; fit takes sample_weight, one weight in (0, 1] for "
-    "each example",
-    "sample_weight": "fit takes it, one weight in (0, 1] for each example",
-    "max_iter": "epochs is the number of passes over the data",
-    "tol": "the time at which a run stops by itself reveals the data; set epochs",
-    "solver": "there is one, noisy gradient descent",
-    "multi_class": "three or more classes are multinomial",
-    "learning_rate": "the step size follows from the bounds",
-    "n_jobs": "products run on the threads of numpy's BLAS",
-    "warm_start": "a start at a released model would have to be charged for both runs; fit anew, "
-    "and compose the privacy_ of both",
-}
 
 
 class ScikitLearnParameters:

@@ -21,19 +21,6 @@ from lastiterate.train.noisy_descent import dense_rows
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import inner_products
 
-
-class InfiniteIntervalsWarning(UserWarning):
-    """Confidence intervals are, or will be, infinite.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from lastiterate.linear_model.intervals import InfiniteIntervalsWarning
-    >>> warnings.simplefilter("error", InfiniteIntervalsWarning)  # refuses before epsilon is spent
-    >>> warnings.simplefilter("default", InfiniteIntervalsWarning)
-    """
-
-
 _INFINITE = "no coefficient has a finite confidence interval"
 
 _BASELINE = (
@@ -50,6 +37,25 @@ _REMEDIES = (
 )
 
 _SHOWN = 8
+MOST_FEATURES = 200
+_CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on features
+_BITS = 16  # of rows in products; sums over a block of those are exact
+_BLOCK = 1 << 13
+_CLEAR = 1.0  # the least curvature, in units of the noise of all
+_MOST = 0.9  # of the squared length of a direction
+_FARTHEST = 1e100  # output of the second point, so that none overflows
+
+
+class InfiniteIntervalsWarning(UserWarning):
+    """Confidence intervals are, or will be, infinite.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from lastiterate.linear_model.intervals import InfiniteIntervalsWarning
+    >>> warnings.simplefilter("error", InfiniteIntervalsWarning)  # refuses before epsilon is spent
+    >>> warnings.simplefilter("default", InfiniteIntervalsWarning)
+    """
 
 
 def warn_of_collinear_columns(columns: Sequence[str], *, l2: float, fit_intercept: bool) -> None:
@@ -169,26 +175,21 @@ def measured_attributes(found: tuple[Array, Array] | None) -> dict[str, Any]:
 # (r the clipped residual, r' its slope, x the row, which ends in a constant of half the bound on
 # features.)  Sums over all examples are published twice: of gradients and Hessians at the published
 # parameters :math:`w_0`, and of gradients and their covariance at a point :math:`w_1` that the
-# first
-# sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by the
-# Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
+# first sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by
+# the Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
 #
 # **Why two.** The Hessian H changes along a step, so after one step from :math:`w_0` an error of
-# the
-# order of the step's square is left, which no interval knows of, and it does not shrink as
-# intervals
-# do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian, :math:`\nu` that
-# of the second gradient, and H' the mean Hessian from :math:`\hat w` to :math:`w_1`.  The second
-# step
-# ends at
+# the order of the step's square is left, which no interval knows of, and it does not shrink as
+# intervals do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian,
+# :math:`\nu` that of the second gradient, and H' the mean Hessian from :math:`\hat w` to
+# :math:`w_1`.  The second step ends at
 #
 # .. math:: w_2 - \hat w = (H + E)^{-1} \big((H + E - H')(w_1 - \hat w) - \nu\big),
 #
 # where the noise of the first gradient is in :math:`w_1` alone, times how much Hessians differ.  So
 # its share is small.  The point :math:`w_1` is published, and may be any: the first step is
-# shortened
-# by the part of its gradient's square that noise is expected to have (James and Stein), since a
-# longer step would lead away where there is little but noise.
+# shortened by the part of its gradient's square that noise is expected to have (James and Stein),
+# since a longer step would lead away where there is little but noise.
 #
 # **Covariance** of the estimate :math:`w_2`, between two inverse noisy Hessians:
 #
@@ -197,9 +198,8 @@ def measured_attributes(found: tuple[Array, Array] | None) -> dict[str, Any]:
 # - the noise of the Hessian, times the length of the second step.
 #
 # All three are known, and no part of this needs the training to have converged.  What is left out
-# is
-# :math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum of
-# that loss over the population that examples are drawn from, not for the coefficients of a loss
+# is :math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum
+# of that loss over the population that examples are drawn from, not for the coefficients of a loss
 # without clip and penalty.
 #
 # **Sensitivity.** In units of their bounds all parts have norm at most 1.  Two matrices
@@ -210,20 +210,6 @@ def measured_attributes(found: tuple[Array, Array] | None) -> dict[str, Any]:
 # and Gaussian mechanisms compose adaptively as if at once: squares add up, to 1, or to
 # :math:`4(a_1 + a_2) + 2(b_1 + b_2)`.  Each row is cut to whole units beforehand, so sums are exact
 # and a row adds its own part alone.
-
-MOST_FEATURES = 200
-
-_CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on features
-
-_BITS = 16  # of rows in products; sums over a block of those are exact
-
-_BLOCK = 1 << 13
-
-_CLEAR = 1.0  # the least curvature, in units of the noise of all
-
-_MOST = 0.9  # of the squared length of a direction
-
-_FARTHEST = 1e100  # output of the second point, so that none overflows
 
 
 class Matrices(Enum):

@@ -27,6 +27,33 @@ from lastiterate.train.rows import rows_within, without_duplicates
 from lastiterate.train.settings import PRIVATE, PUBLIC
 
 _PIPELINE, _TARGETS = "sklearn.pipeline.Pipeline", "sklearn.compose._target."
+_RANGES = "PrivateScaler(low=.., high=..)"
+_CATEGORIES = "OneHotEncoder(categories=..)"
+
+_SCALERS = (
+    "MaxAbsScaler",
+    "MinMaxScaler",
+    "PowerTransformer",
+    "QuantileTransformer",
+    "RobustScaler",
+    "StandardScaler",
+)
+
+_SUBSTITUTES = {
+    **dict.fromkeys(_SCALERS, _RANGES),
+    "CountVectorizer": "HashingVectorizer",
+    "KBinsDiscretizer": "lastiterate.features.PublicBins",
+    "Nystroem": "lastiterate.features.RandomFourierFeatures",
+    "OneHotEncoder": _CATEGORIES,
+    "OrdinalEncoder": "OrdinalEncoder(categories=..)",
+    "PCA": "GaussianRandomProjection",
+    "RBFSampler": "lastiterate.features.RandomFourierFeatures, or gamma=number,",
+    "SimpleImputer": 'strategy="constant", keep_empty_features=True',
+    "SplineTransformer": "knots=[[..]]",
+    "TargetEncoder": _CATEGORIES,
+    "TfidfVectorizer": "HashingVectorizer",
+    "TruncatedSVD": "SparseRandomProjection",
+}
 
 
 @dataclass(frozen=True)
@@ -185,36 +212,6 @@ def alternatives(named: Sequence[str]) -> list[str]:
     kinds = [one.rpartition("(")[2].rstrip(")") for one in named]
     own = [f"{_SUBSTITUTES[kind]} for {kind}" for kind in kinds if kind in _SUBSTITUTES]
     return [*dict.fromkeys(own), "PrivateSchema", *([] if own else [_RANGES, _CATEGORIES])]
-
-
-_RANGES = "PrivateScaler(low=.., high=..)"
-
-_CATEGORIES = "OneHotEncoder(categories=..)"
-
-_SCALERS = (
-    "MaxAbsScaler",
-    "MinMaxScaler",
-    "PowerTransformer",
-    "QuantileTransformer",
-    "RobustScaler",
-    "StandardScaler",
-)
-
-_SUBSTITUTES = {
-    **dict.fromkeys(_SCALERS, _RANGES),
-    "CountVectorizer": "HashingVectorizer",
-    "KBinsDiscretizer": "lastiterate.features.PublicBins",
-    "Nystroem": "lastiterate.features.RandomFourierFeatures",
-    "OneHotEncoder": _CATEGORIES,
-    "OrdinalEncoder": "OrdinalEncoder(categories=..)",
-    "PCA": "GaussianRandomProjection",
-    "RBFSampler": "lastiterate.features.RandomFourierFeatures, or gamma=number,",
-    "SimpleImputer": 'strategy="constant", keep_empty_features=True',
-    "SplineTransformer": "knots=[[..]]",
-    "TargetEncoder": _CATEGORIES,
-    "TfidfVectorizer": "HashingVectorizer",
-    "TruncatedSVD": "SparseRandomProjection",
-}
 
 
 def _has_declared_categories(step: Any) -> bool:

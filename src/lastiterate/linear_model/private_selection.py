@@ -49,6 +49,21 @@ from lastiterate.profile.selection import SelectedProfile, Tries
 from lastiterate.train.discreet import clear_locals
 from lastiterate.train.noise import SECURE, Randomness, noisy, randomness
 
+# Settings that all trials share, and units of errors.
+_OWN = (
+    "epsilon",
+    "delta",
+    "noise_std",
+    "adjacency",
+    "examples_per_person",
+    "random_state",
+    "ledger",
+    "warm_start",
+)
+
+_UNITS = ("target_bound", "target_range")
+_MARGIN, _TRIALS = 0.999, 6
+
 
 def _has(name: str) -> Any:
     return available_if(lambda self: hasattr(self.estimator, name))
@@ -321,22 +336,6 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
 
 
 # Candidate settings of a private selection, and trials of them.
-
-# Settings that all trials share, and units of errors.
-_OWN = (
-    "epsilon",
-    "delta",
-    "noise_std",
-    "adjacency",
-    "examples_per_person",
-    "random_state",
-    "ledger",
-    "warm_start",
-)
-
-_UNITS = ("target_bound", "target_range")
-
-_MARGIN, _TRIALS = 0.999, 6
 
 
 @dataclass(frozen=True)

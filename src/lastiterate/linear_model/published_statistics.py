@@ -41,10 +41,9 @@ from lastiterate.train.noise import Randomness, noisy
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import Rows, chunks
 
+TextColumns = tuple[tuple[str, int, int], ...]
 PUBLISHED_KINDS = (MEAN, OUTLIERS, UNDECLARED, RATES, INTERVALS)
-
 _TOO_NOISY = 8.0
-
 _LONG, _SHORT, _TARGETS = OUTLIER_COUNTS
 
 # The share, and the number of standard deviations of the noise above it, from which on to warn.
@@ -62,6 +61,12 @@ _ADVICE = {
     "label, whose gradient is 0: check the spelling of the declared labels (capitals, endings, "
     "blanks), or declare the publicly known labels, or range, of the target",
 }
+
+_UNDECLARED_THRESHOLD = 0.1, 4.0  # of the same, for rows that have none of the declared values
+_UNIT = 2.0**-20
+_EXPECTED, _LEAST_RATE = 0.2, 0.3  # how far rates are expected to be from 1, and their least
+_FLOOR = 2.0  # standard deviations of noise below which sums count as that many
+_FEW = 5.0  # standard deviations of noise below which counts and sums are said to be few
 
 
 class OutlierWarning(UserWarning):
@@ -127,12 +132,6 @@ def _percent(share: float) -> str:
     return f"{100 * min(max(share, 0.0), 1.0):.0f} %"
 
 
-TextColumns = tuple[tuple[str, int, int], ...]
-
-# The share, and the number of standard deviations of the noise above it, from which on to warn.
-_SHARE, _SURE = 0.1, 4.0
-
-
 def check_text_columns(columns: TextColumns, features: int) -> None:
     """Raise if a text column has features that rows do not have."""
     for name, first, after in columns:
@@ -158,7 +157,7 @@ def warn_of_undeclared(counts: dict[str, int], release: Release, examples: int) 
     """Warn of each column whose published count of undeclared values is surely too large."""
     noise_std = _noise_per_count(release, len(counts))
     for name, count in counts.items():
-        if surely_exceeds(count, _SHARE, _SURE, noise_std, examples):
+        if surely_exceeds(count, *_UNDECLARED_THRESHOLD, noise_std, examples):
             warn(
                 f"{share_text(count, noise_std, examples)} of the rows have none of the values "
                 f"declared for the column {name!r}, and features that are all 0: check the "
@@ -298,21 +297,16 @@ class PublishedStatistics:
 # A shift of the outputs after which mean probabilities match the shares of the classes.
 #
 # Clipped residuals count a rare class for less, so that its probabilities come out too small.
-# After
-# training, the counts N of the classes and the sums P of the probabilities of all rows are
-# published
-# with noise, and the outputs are shifted by :math:`\log N_k/P_k`.  Then the sums of the shifted
-# model
-# are published, and the shift is corrected by how far the first one led (a secant).
+# After training, the counts N of the classes and the sums P of the probabilities of all rows are
+# published with noise, and the outputs are shifted by :math:`\log N_k/P_k`.  Then the sums of the
+# shifted model are published, and the shift is corrected by how far the first one led (a secant).
 #
 # The secant divides by the rate at which :math:`\log P_k` moved with the shift.  Were the rate read
 # off two noisy sums, noise would pass for a rate, and a small rate makes a large step.  So it is
 # weighed against 1, the rate of rare classes, as the mean of a normal posterior: with the first
-# shift
-# d, and v the variance of the noise on the logarithm of the ratio of the two sums, it is measured
-# with variance :math:`v/d^2`, and expected to be 1 give or take t.  All of this follows from what
-# is
-# published, and costs nothing.
+# shift d, and v the variance of the noise on the logarithm of the ratio of the two sums, it is
+# measured with variance :math:`v/d^2`, and expected to be 1 give or take t.  All of this follows
+# from what is published, and costs nothing.
 #
 # One example adds to each of the three vectors nonnegative parts that add up to at most 1.  Such
 # vectors have norms of at most 1 and are at most :math:`\sqrt2` apart.  So the three together are
@@ -321,14 +315,6 @@ class PublishedStatistics:
 # :math:`2^{-20}`, so sums are exact and a row adds its own parts alone, whatever the others are.
 #
 # An example of an undeclared label counts alike for all classes, in counts and sums.
-
-_UNIT = 2.0**-20
-
-_EXPECTED, _LEAST_RATE = 0.2, 0.3  # how far rates are expected to be from 1, and their least
-
-_FLOOR = 2.0  # standard deviations of noise below which sums count as that many
-
-_FEW = 5.0  # standard deviations of noise below which counts and sums are said to be few
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,12 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.serialise import unambiguous_json
 
 MODEL, CERTIFICATE = "model.json", "certificate.json"
-
 _MOST_NAMES = 100  # that are tried
-
 _LEARNED = ("coef", "intercept", "center")
+_LONGEST_HEADER = 10**8  # as the format has it
+
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
+          "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}  # fmt: skip
 
 
 def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
@@ -40,11 +42,6 @@ def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
 # Files of tensors in the safetensors format, read with numpy alone.
 #
 # Eight bytes of the length of a header in JSON, the header, and the tensors, one after the other.
-
-_LONGEST_HEADER = 10**8  # as the format has it
-
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
-          "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,9 @@ from lastiterate.train.data import MEASURED, interval_digest, linear_outputs
 from lastiterate.train.rows import rows_within
 
 FORMAT = "lastiterate model 3"
-
 _LEDGER = "ledger"
-
 MODELS = ("logistic", "svc", "ridge", "huber")
-
 _MOST_MEASURED = 10_000  # coefficients, whose covariance then takes 800 MB
-
 EXPECTED_FILE = "a model.json as `lastiterate train` or lastiterate.save wrote it"
 
 # The learned part; the rest describes how to use the model.

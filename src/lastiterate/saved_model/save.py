@@ -48,15 +48,17 @@ ESTIMATORS: dict[str, Any] = {
     "huber": PrivateHuberRegressor,
 }
 
-
 # Secrets, settings of this machine, and a setting that can only be False.
 UNSAVED_SETTINGS = ("random_state", "ledger")
+
 BY_CLASS = ("class_prior", "class_weight")
 REMEDY = "overwrite=True replaces what lastiterate wrote"
+
 _OF_A_HEAD = (
     "whose .estimator is one, for rows as lastiterate.torch.features gives them; "
     "lastiterate.torch.save writes the layer, and torch.onnx.export(model, ..) the whole model"
 )
+
 _ALONE = (
     "save(pipeline[-1], folder) writes the private model alone, for rows as the steps before it "
     "give them"

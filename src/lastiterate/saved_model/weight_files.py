@@ -48,26 +48,33 @@ _SETTINGS = ("bound", "center_bound", "normalise", "name", "classes")
 _FROM_HUB = "a folder that lastiterate.huggingface.save wrote"
 _FROM_TORCH = "a folder that lastiterate.torch.save wrote"
 _CHECKED = (MODEL, HUB, HEAD)
+
 # What may lie beside a certificate without a check: files of these names, and those that their
 # content shows to be ours.  Anything else may be weights, whatever its name ends in.
 _NAMES = {
     "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE", ".git", ".gitattributes",
     ".gitignore", ".gitkeep", ".gitmodules", ".DS_Store", "Thumbs.db", "desktop.ini",
 }  # fmt: skip
+
 # Of git and of downloads from the Hub, in which no loader looks; with the endings of their files.
 _METADATA_FOLDERS = ((".git",), (".cache", "huggingface"))
+
 _METADATA_ENDINGS = {
     "", ".metadata", ".lock", ".TAG", ".sample", ".pack", ".idx", ".rev", ".bitmap", ".graph",
     ".keep", ".mtimes", ".promisor", ".pid", ".log",
 }  # fmt: skip
+
 _REFERENCE = re.compile(rb"ref: |[0-9a-f]{40}")
+
 _PUBLIC_KEY = re.compile(
     rb"(-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]{,90}-----END PUBLIC KEY-----|"
     rb"ssh-ed25519 [A-Za-z0-9+/=]{,90}( [^\n]{,90})?)\n?"
 )
+
 _is_certificate = is_record(
     lambda record: {"format", "guarantee", "run", "digest"} <= set(record) <= FIELDS
 )
+
 _LARGEST = 10**8  # bytes of a file that is read to recognise it
 
 

@@ -33,21 +33,43 @@ from lastiterate._numerics.rounding import Array
 
 # As tools write a missing cell; no value can be declared by such a name.
 WRITTEN_MISSING = frozenset({"", "None", "NaT", "<NA>", "null", "NULL"})  # and all that is nan
+
 # As people write one; these may be declared as values.
 MISSING = WRITTEN_MISSING | {"?", "NA", "N/A", "n/a", "NaN", "nan", "-nan"}
+
 _TRUTH = {"true": 1.0, "false": 0.0}
 _SHOWN = 5
 _EXACT = 2.0**24  # single precision has all whole numbers up to here
-
 _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _DAY = 24 * _UNITS["h"]
 _UNITS |= {"D": _DAY, "W": 7 * _DAY}
 _EPOCH = dt.date(1970, 1, 1).toordinal()
+
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,18}))?)?)?"
     r" ?(?:Z|UTC|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII,
 )
+
+DATES = 'for dates {"dates": ["2021-01-01", "2024-12-31"]}'
+STORED = "stored as text, whole numbers, truth values or numbers in double precision"
+
+_STORAGES = {
+    "V": "records",
+    "f": "numbers in half or extended precision",
+    "c": "complex numbers",
+    "m": "durations",
+}
+
+_ARROW_TEXTS = ("string", "large_string", "string_view")
+_ARROW_BYTES = ("binary", "large_binary", "binary_view", "fixed_size_binary")
+_LARGE = "a number of 2**24 or more in single precision"
+_TIMED = "a time of day"
+_DAYS = 'days, or times of day as text; or else {"dates": ["2021-01-01", "2024-12-31"]}'
+_FAR, _NEAR = "a date before 1678 or after 2262", "dates between 1678 and 2262"
+
+# Readers of files in blocks may drop a part of a line end inside a cell at the edge of a block.
+_LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 class BadCells(Exception):
@@ -223,10 +245,6 @@ def length_of(column: Any) -> int:
     return len(column)
 
 
-DATES = 'for dates {"dates": ["2021-01-01", "2024-12-31"]}'
-STORED = "stored as text, whole numbers, truth values or numbers in double precision"
-
-
 def read(column: Any) -> Cells:
     """The cells of a column; raises `BadCells` for kinds that are none."""
     if isinstance(column, Cells):
@@ -246,14 +264,6 @@ def read(column: Any) -> Cells:
     if kind in "OUST":
         return _objects(array.tolist())
     raise BadCells(_STORAGES.get(kind, f"cells of type {array.dtype}"), (), STORED)
-
-
-_STORAGES = {
-    "V": "records",
-    "f": "numbers in half or extended precision",
-    "c": "complex numbers",
-    "m": "durations",
-}
 
 
 def array_of(column: Any) -> NDArray[Any]:
@@ -352,10 +362,6 @@ def _is_text(kind: Any) -> bool:
     return str(kind).partition("[")[0] in (*_ARROW_TEXTS, *_ARROW_BYTES)
 
 
-_ARROW_TEXTS = ("string", "large_string", "string_view")
-_ARROW_BYTES = ("binary", "large_binary", "binary_view", "fixed_size_binary")
-
-
 def _as_bytes(column: Any) -> Any:
     """A column of text as bytes, which need not be UTF-8."""
     kind = str(column.type).partition("[")[0]
@@ -407,9 +413,6 @@ def _numbers(array: NDArray[Any]) -> Cells:
     return Cells(array.size, numbers=numbers, large=tuple(large))
 
 
-_LARGE = "a number of 2**24 or more in single precision"
-
-
 def _instants(array: NDArray[Any]) -> Cells:
     missing = np.isnat(array)
     if missing.all():
@@ -420,11 +423,6 @@ def _instants(array: NDArray[Any]) -> Cells:
         raise BadCells(_FAR, far.tolist(), _NEAR)
     instants = ticks * np.int64(factor)
     return Cells(array.size, instants=instants, missing=missing, timed=factor < _DAY)
-
-
-_TIMED = "a time of day"
-_DAYS = 'days, or times of day as text; or else {"dates": ["2021-01-01", "2024-12-31"]}'
-_FAR, _NEAR = "a date before 1678 or after 2262", "dates between 1678 and 2262"
 
 
 def _ticks(array: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -508,10 +506,6 @@ def _of_number(cell: Any) -> float | None:
     except ValueError:  # a signalling nan
         return None
     return None if math.isnan(number) else number
-
-
-# Readers of files in blocks may drop a part of a line end inside a cell at the edge of a block.
-_LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 def _of_text(text: str) -> Cell:

@@ -41,6 +41,28 @@ from lastiterate.tables.cells import (
 
 CUTS, BINS = "cuts", "bins"
 _MOST_BINS = 1_000
+AS_IT_IS, DROP = "as it is", "drop"
+BASELINE = "baseline"
+_UNDECLARED = -1  # the position of cells that have no declared value
+DATES, DAYS_BETWEEN = "dates", "days_between"
+_NUMBERS = {"range", CUTS, BINS}
+
+WAYS = (
+    '{"range": [low, high]}, {"cuts": [..]}, {"dates": [first, last]}, {"values": [..]}, "drop" or '
+    '"as it is"'
+)
+
+_LARGEST = 1e300  # ends of ranges; twice that must not overflow
+_HUGE = 1e30  # a limit on unscaled numbers; longer rows are scaled down in any case
+_NARROWEST, _SMALLEST = 2.0**-16, 1e-37  # a range in units of its larger end, and its width
+EMPTY, FILLED = "an empty cell", 'unless the schema has "missing"'
+
+WIDE = (
+    "wider: numbers are read in single precision, so a range must be at least 1/65,536 of its "
+    "larger end wide; subtract a public number from the column first"
+)
+
+_SAMPLE = dt.datetime(2021, 2, 3, 14, 5, 6)  # a date whose parts are all different
 
 
 def cut_points(
@@ -98,20 +120,6 @@ def _is_finite(number: float) -> bool:
 
 def _increase(numbers: tuple[float, ...]) -> bool:
     return all(low < high for low, high in itertools.pairwise(numbers))
-
-
-AS_IT_IS, DROP = "as it is", "drop"
-BASELINE = "baseline"
-_UNDECLARED = -1  # the position of cells that have no declared value
-DATES, DAYS_BETWEEN = "dates", "days_between"
-_NUMBERS = {"range", CUTS, BINS}
-WAYS = (
-    '{"range": [low, high]}, {"cuts": [..]}, {"dates": [first, last]}, {"values": [..]}, "drop" or '
-    '"as it is"'
-)
-_LARGEST = 1e300  # ends of ranges; twice that must not overflow
-_HUGE = 1e30  # a limit on unscaled numbers; longer rows are scaled down in any case
-_NARROWEST, _SMALLEST = 2.0**-16, 1e-37  # a range in units of its larger end, and its width
 
 
 class ColumnRule(Protocol):
@@ -329,9 +337,6 @@ class Categorical:
         return {key: k for k, key in enumerate(keys) if key is not None}
 
 
-EMPTY, FILLED = "an empty cell", 'unless the schema has "missing"'
-
-
 def _kept(names: list[str], left_out: int | None) -> list[str]:
     return [name for k, name in enumerate(names) if k != left_out]
 
@@ -395,12 +400,6 @@ def range_of(name: str, given: Any) -> tuple[float, float]:
     if not is_wide(low, high):
         raise InvalidParameter(name, given, must_be=WIDE)
     return low, high
-
-
-WIDE = (
-    "wider: numbers are read in single precision, so a range must be at least 1/65,536 of its "
-    "larger end wide; subtract a public number from the column first"
-)
 
 
 def is_wide(low: float, high: float) -> bool:
@@ -473,9 +472,6 @@ def _day(name: str, given: Any, must_be: str) -> float:
     if math.isnan(day):
         raise InvalidParameter(name, given, must_be=must_be)
     return day
-
-
-_SAMPLE = dt.datetime(2021, 2, 3, 14, 5, 6)  # a date whose parts are all different
 
 
 def _format(name: str, given: dict[str, Any]) -> str | None:

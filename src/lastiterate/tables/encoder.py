@@ -41,6 +41,43 @@ from lastiterate.tables.column_rules import (
 from lastiterate.tables.files import TableFile, read_object, readable
 
 REST = "*"  # stands for every column that has no entry of its own
+_CELLS = {"number": "a finite number", "text": "text", "date": "a date"}
+
+# Training holds a second copy, in the order of its batches.
+_COPIES = 2
+
+ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
+_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
+_ROWS = 1_000
+_EMPTY = {"range", "values", DATES, "format"}  # of the entries of a skeleton
+
+_PARTS = {
+    "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
+    AS_IT_IS, BASELINE,
+}  # fmt: skip
+
+is_schema = is_record(
+    lambda schema: (
+        bool(schema)
+        and all(
+            rule in (AS_IT_IS, DROP)
+            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _PARTS)
+            for rule in schema.values()
+        )
+    )
+)
+
+# Of dates in text.  Where all cells are dates in two of them, the format is left open.
+_FORMATS = (
+    None,
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%Y/%m/%d",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d.%m.%y",
+)
 
 
 @dataclass(frozen=True)
@@ -212,9 +249,6 @@ def _differences(
     return found
 
 
-_CELLS = {"number": "a finite number", "text": "text", "date": "a date"}
-
-
 def _bad_cells_error(
     rules: Mapping[str, ColumnRule], refused: Mapping[str, BadCells], before: int
 ) -> InvalidParameter:
@@ -233,11 +267,6 @@ def _bad_cells_error(
 
 
 # The rows of a file as features, encoded block by block, in memory or in a mapped file.
-
-
-# Training holds a second copy, in the order of its batches.
-_COPIES = 2
-ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
 
 
 class Sink(Protocol):
@@ -376,9 +405,6 @@ def available_memory() -> float:
 # Schemas in JSON files: reading one, and a skeleton to fill in, which holds no cell.
 
 
-_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
-
-
 def schema_in(path: Path) -> dict[str, Any]:
     """The entries of a file; each is checked where it is used."""
     return _filled(read_object(path, name="schema", must_be=_SCHEMA))
@@ -404,9 +430,6 @@ def _filled(schema: dict[str, Any]) -> dict[str, Any]:
         found = f"empty ranges or values of {', '.join(empty)}"
         raise InvalidParameter("schema", must_be=must_be, found=found)
     return schema
-
-
-_ROWS = 1_000
 
 
 def skeleton(file: TableFile, *, target: str | None = None, regression: bool = False) -> str:
@@ -435,38 +458,6 @@ def is_skeleton(content: bytes) -> bool:
         return all(is_unfilled(rule) and set(rule) <= _EMPTY for rule in schema.values())
     except (ValueError, RecursionError):
         return False
-
-
-_EMPTY = {"range", "values", DATES, "format"}  # of the entries of a skeleton
-
-
-_PARTS = {
-    "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
-    AS_IT_IS, BASELINE,
-}  # fmt: skip
-is_schema = is_record(
-    lambda schema: (
-        bool(schema)
-        and all(
-            rule in (AS_IT_IS, DROP)
-            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _PARTS)
-            for rule in schema.values()
-        )
-    )
-)
-
-
-# Of dates in text.  Where all cells are dates in two of them, the format is left open.
-_FORMATS = (
-    None,
-    "%d.%m.%Y",
-    "%d/%m/%Y",
-    "%m/%d/%Y",
-    "%Y/%m/%d",
-    "%d-%m-%Y",
-    "%m-%d-%Y",
-    "%d.%m.%y",
-)
 
 
 def _entry(column: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from lastiterate.run.serialise import unambiguous_json
 from lastiterate.tables.cells import MISSING
 
 ENDINGS = ".csv (or .csv.gz, .csv.zst, .csv.bz2, .tsv), .parquet or .npz"
+
 # Errors of readers for damaged files; RuntimeError is for encrypted ones.
 _DAMAGED = (
     ValueError,
@@ -40,6 +41,15 @@ _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
+
+_ROWS = 1 << 16
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_BLOCK = 1 << 22  # bytes
+_CSV_ROWS = 20_000  # in a block of the slow reader
+_BEGINNING = 1 << 16
+_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_BEGINNINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a spreadsheet or an archive"}
+_SAMPLE = 1_000  # rows in which a name is looked for
 
 
 class TableFile(Protocol):
@@ -97,9 +107,6 @@ def readable(path: Path) -> Iterator[None]:
     except (*_DAMAGED, OSError):
         must_be = f"a readable {''.join(path.suffixes[-2:])} file"
         raise InvalidParameter("data", str(path), must_be=must_be) from None
-
-
-_ROWS = 1 << 16
 
 
 class ParquetFile:
@@ -195,12 +202,6 @@ def unique_names(path: Path, names: list[str]) -> tuple[str, ...]:
 #
 # The first line has the names of the columns.  Names are published, so a row that stands there is
 # refused.
-
-
-_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-_BLOCK = 1 << 22  # bytes
-_CSV_ROWS = 20_000  # in a block of the slow reader
-_BEGINNING = 1 << 16
 
 
 class CsvFile:
@@ -365,11 +366,6 @@ def _has_nan(column: Any) -> bool:
     from pyarrow import compute
 
     return pa.types.is_floating(column.type) and bool(compute.any(compute.is_nan(column)).as_py())
-
-
-_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-_BEGINNINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a spreadsheet or an archive"}
-_SAMPLE = 1_000  # rows in which a name is looked for
 
 
 def check_bytes(path: str, first: bytes) -> None:

@@ -24,7 +24,6 @@ _WORDS = {"M": "dates", "m": "durations", "V": "records"}
 _WORDS |= dict.fromkeys("UST", "text, which is not a number")
 _DATES = "numbers: count dates from a public date, in a unit of your choice"
 _PLAIN = "numbers: PrivateSchema encodes text, dates and categories by publicly known values"
-
 _OTHER = "a cell that is not a number (every argument must be no string but a number)"
 
 

@@ -60,8 +60,14 @@ from lastiterate.train.noise import (
 from lastiterate.train.objectives import Objective
 
 _WORDS = 1.2, 128.0  # for a number, and for each time some are drawn; generously
-
 _LARGEST_NOISE = 12.0  # standard deviations
+EXPONENT = 80.0
+_SHARE = 32.0  # theta is one over so many times the number of steps
+_ATTEMPTS = 40
+UNIT_ROUNDOFF = 2.0**-53
+UNLIKELY_SIZE = 1e-30  # the probability of a batch beyond the largest that is charged for
+LEAST_CENTRED = 0.04  # the least bound around a centre, in units of that on rows
+_UNDERFLOW = 1e-290
 
 
 @dataclass(frozen=True)
@@ -243,20 +249,19 @@ def _batch_words(run: TrainingRun) -> float:
 # How far from 0 iterates may be, whatever the data are.
 #
 # **Bound.** Let f be convex and nonnegative with :math:`f(0) \le f_0`, its gradients at most C
-# long.
-# Then :math:`\langle x, \nabla f(x)\rangle \ge f(x) - f(0) \ge -f_0`, so that a step with
+# long.  Then :math:`\langle x, \nabla f(x)\rangle \ge f(x) - f(0) \ge -f_0`, so that a step with
 # :math:`\eta\lambda \le 1` has
 #
 # .. math:: |\phi(x)|^2 \le |x|^2 + A, \qquad A = 2\eta f_0 + \eta^2 C^2
 #
 # (on batches b'/b times as large as they should be, both times that, C squared).  Otherwise
-# :math:`|\phi(x)| \le |1 - \eta\lambda||x| + \eta C`, which is :math:`|\phi|^2 \le (1 + \theta)
-# \max(1, (1 - \eta\lambda)^2)|x|^2 + (1 + 1/\theta)\eta^2C^2`.
+# :math:`|\phi(x)| \le |1 - \eta\lambda||x| + \eta C`, which is
+# :math:`|\phi|^2 \le (1 + \theta) \max(1, (1 - \eta\lambda)^2)|x|^2 + (1 + 1/\theta)\eta^2C^2`.
 #
 # The machine's step F is within e of phi *while the iterate is within B*.  Let it be phi, rounded,
 # beyond B: that is another machine, which equals this one until an iterate leaves B.  Its iterate
-# is
-# the floor of :math:`Y = F + Z`, at most :math:`g\sqrt D` away, so that with :math:`\theta = 1/32T`
+# is the floor of :math:`Y = F + Z`, at most :math:`g\sqrt D` away, so that with
+# :math:`\theta = 1/32T`
 #
 # .. math:: |F_k|^2 \le (1 + \theta)^2\rho_k|Y_{k-1}|^2 + A'_k, \qquad
 #           A'_k = (1 + \theta)A_k + (1 + 1/\theta)\big(e_k^2 + (1 + \theta)g_{k-1}^2D\big).
@@ -271,12 +276,6 @@ def _batch_words(run: TrainingRun) -> float:
 # is exceeded at any of T steps with probability at most :math:`Te^{-t}`; t is 80.  Nothing here
 # compares the machine with exact arithmetic.  Without noise the bound is certain.  B is chosen so
 # that the errors e, which grow with it, leave it as it is.
-
-EXPONENT = 80.0
-
-_SHARE = 32.0  # theta is one over so many times the number of steps
-
-_ATTEMPTS = 40
 
 
 def exceeded_with(steps: int) -> float:
@@ -357,14 +356,13 @@ def _within(run: TrainingRun, found: float) -> float:
 #           + \lambda W\big)\Big), \qquad W = \mathrm{fl}(gK).
 #
 # The exact step at the same point, on the same batch, is phi.  Rows are those that count: float64
-# numbers computed from each row alone, so that no error is made in them.  With
-# :math:`u = 2^{-53}` and :math:`\gamma_n = nu/(1 - nu)`, which bounds the error of a sum of n
-# products in any order, fused or not (Higham 2002, section 3.1), while |gK| is at most B,
+# numbers computed from each row alone, so that no error is made in them.  With :math:`u = 2^{-53}`
+# and :math:`\gamma_n = nu/(1 - nu)`, which bounds the error of a sum of n products in any order,
+# fused or not (Higham 2002, section 3.1), while |gK| is at most B,
 #
 # =================  ===========================================================================
 # outputs            :math:`(\gamma_{d+8} + (2 + \sqrt K)u)(B\rho + |o|)`; the root is for logits
-# less
-#                    another, each of which is rounded
+#                    less another, each of which is rounded
 # residuals          curvature h times that, and :math:`e_r`, the objective's `residual_error`
 # sum                residual errors times R; :math:`\gamma_{2b'+16}` of the sum of
 #                    :math:`|r_i|\rho`: b' additions, and as many of parts (blocks, shards)
@@ -377,14 +375,6 @@ def _within(run: TrainingRun, found: float) -> float:
 # d features, K outputs, D parameters, o the offset of the outputs, R the radius of rows,
 # :math:`\rho \ge R` what the parts of a row may add up to, c the bound on residuals, b' the largest
 # batch.  Underflow adds less than 1e-290 to any number.
-
-UNIT_ROUNDOFF = 2.0**-53
-
-UNLIKELY_SIZE = 1e-30  # the probability of a batch beyond the largest that is charged for
-
-LEAST_CENTRED = 0.04  # the least bound around a centre, in units of that on rows
-
-_UNDERFLOW = 1e-290
 
 
 def gamma(count: float) -> float:

@@ -51,6 +51,12 @@ if TYPE_CHECKING:
     from lastiterate.train.objectives import Objective
 
 PROVED, FAST = "proved", "fast"  # products in float64, or in the precision of the rows
+LEAST_BYTES = 16
+_MOST_BYTES = 64  # of a key of BLAKE2b
+_SIZE = 16
+_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _SIZE}}}")
+GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
+MEASURED = ("interval_estimate_", "interval_covariance_")
 
 
 class Batch(NamedTuple):
@@ -296,14 +302,6 @@ def linear_outputs(
 # a secret key it tells whoever has the key whether rows are the same as before, and nobody else
 # anything.  The key is the user's: no model and no certificate holds it.
 
-LEAST_BYTES = 16
-
-_MOST_BYTES = 64  # of a key of BLAKE2b
-
-_SIZE = 16
-
-_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _SIZE}}}")
-
 
 def secret_key(key: Any) -> bytes:
     """The key, or what the file holds that a path names."""
@@ -373,8 +371,6 @@ def _bytes(array: NDArray[Any]) -> bytes:
 # Wherever the rows are, only sums over examples are computed there, and the same question has the
 # same answer: one that is asked again, by whatever failure, changes nothing.
 
-GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
-
 
 class Shards(Protocol):
     """Examples with the same public facts as `Examples`, of which only sums are to be had."""
@@ -434,8 +430,6 @@ AnyExamples = Examples | Shards
 
 
 # How confidence intervals are recorded in a model and in its certificate.
-
-MEASURED = ("interval_estimate_", "interval_covariance_")
 
 
 def interval_digest(estimate: Array, covariance: Array) -> str:

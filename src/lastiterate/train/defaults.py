@@ -71,12 +71,13 @@ from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import RunSettings
 
 _MOST_STEPS = 20_000
-
 _LARGER = 1e-15  # the probability of a batch for which a step is too long
-
 _TRIALS, _NEAR, _FAR_BELOW = 6, 1e-5, 0.99
-
 _ROUNDING_TRIALS, _NEARER = 12, 1e-7
+_INTERVALS = 0.5  # of mu
+LEAST, MOST = 0.15, 0.3  # of mu
+_ENOUGH, _TOO_MUCH = 0.25, 0.5  # noise of the mean, in units of the bound on features
+_ROUNDED = 1e-3  # how far shares as people write them may be from adding up to 1
 
 
 def default_run(
@@ -297,8 +298,6 @@ def _release_noise(
 
 # The statistics that are published beside a model by default, from public quantities only.
 
-_INTERVALS = 0.5  # of mu
-
 
 def default_releases(
     settings: RunSettings, run: TrainingRun, features: int = 0
@@ -345,21 +344,14 @@ def gaussian_parameter(epsilon: float, delta: float) -> float:
 # The part of mu that is spent on the mean of rows, from public quantities only.
 #
 # What is spent on it must pay for itself.  With many rows .15 of mu gives a mean that is good
-# enough.
-# With few, more is spent, up to .3: as much as brings the noise of the mean to a quarter of the
-# bound
-# on features.  Where even that leaves noise of more than half the bound, nothing is, as the mean
-# would be lost in it.
+# enough.  With few, more is spent, up to .3: as much as brings the noise of the mean to a quarter
+# of the bound on features.  Where even that leaves noise of more than half the bound, nothing is,
+# as the mean would be lost in it.
 #
 # Chosen on validation splits of small data sets (`benchmarks/validation.py`, settings `shares`).
 # Against .15 of mu and noise of at most a quarter throughout, columns that were mapped to ranges,
-# and
-# so have much in common, gain 4 to 20 points of accuracy where the rule differs (scikit-learn's
+# and so have much in common, gain 4 to 20 points of accuracy where the rule differs (scikit-learn's
 # digits, breast cancer and wine); rows that have nothing in common lose up to .7.
-
-LEAST, MOST = 0.15, 0.3  # of mu
-
-_ENOUGH, _TOO_MUCH = 0.25, 0.5  # noise of the mean, in units of the bound on features
 
 
 def mean_release(mu: float, *, adjacency: str, features: int, examples: int) -> Release | None:
@@ -410,8 +402,6 @@ FALLING = StepShape(last=0.1, share=0.8, least_batch=8, release_worth=0.05)
 
 
 # Publicly known shares of the classes, as outputs that a model begins with.
-
-_ROUNDED = 1e-3  # how far shares as people write them may be from adding up to 1
 
 
 def log_odds(prior: Any, classes: NDArray[Any]) -> Array:

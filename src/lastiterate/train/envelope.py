@@ -41,28 +41,25 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.errors import NumericalFailure
 
 TOLERANCE = 1e-11
-
 _ROUNDING = 1e-13  # of F, relative to 2 + s/2: of floats, and of `grown`
-
 CERTIFIED = TOLERANCE - _ROUNDING  # what |F|/(2 + s/2), as measured, may be
-
 _LOWEST = -80.0
-
 _TINY = 1e-36
-
 _COARSE_ROUNDS = 2
-
 _FINE_ROUNDS = 20
-
 _HALVINGS = 64
-
 _DOUBT = 1e-3  # of a squared length in float32
-
 _MOST_IN_DOUBT = 2_000  # classes, whose sum in float32 is off by 2e-4 at most
-
 _LEAST_SQUARED = 1e-6  # that float32 has the square of
-
 Columns = NDArray[np.intp]
+Floats = NDArray[np.floating]
+SMALL = 1e-3  # the norm of steps for which `grown` will do
+_FAR_UP = 0.5
+_DIGITS = 45
+_EXACT_HALVINGS = 130
+_NEWTON = 3
+_LEAST_LOG = Decimal(-90)
+_EXACT_TINY = Decimal(-40)  # below it, a solution of y + log y = x is e^x to many digits
 
 
 class _Softmax(NamedTuple):
@@ -266,12 +263,6 @@ def _halved(v: Array, c: float) -> tuple[Array, Columns]:
 
 # One step of Newton's method for the envelope's equations, in the notation of `envelope`.
 
-Floats = NDArray[np.floating]
-
-SMALL = 1e-3  # the norm of steps for which `grown` will do
-
-_FAR_UP = 0.5
-
 
 def newton(
     p: Floats, h: Floats, m: Floats, s: Floats, c: Any, spare: Floats, *, small: bool
@@ -360,20 +351,9 @@ def dot(x: Floats, y: Floats) -> Floats:
 # The envelope's equations for one example, by halving intervals in many digits.
 #
 # It takes seconds, and is needed where floats end: for logits of 1e299, or residuals that are
-# longer
-# than a tiny clip by no more than rounding.  For a given multiplier s the mass m falls with the
-# common constant B, and the norm of the residual falls with s.  Two intervals that are halved hold
-# the solution, whatever the logits: nothing can fail.
-
-_DIGITS = 45
-
-_EXACT_HALVINGS = 130
-
-_NEWTON = 3
-
-_LEAST_LOG = Decimal(-90)
-
-_EXACT_TINY = Decimal(-40)  # below it, a solution of y + log y = x is e^x to many digits
+# longer than a tiny clip by no more than rounding.  For a given multiplier s the mass m falls with
+# the common constant B, and the norm of the residual falls with s.  Two intervals that are halved
+# hold the solution, whatever the logits: nothing can fail.
 
 
 def exact_wrong_part(v: Sequence[float], c: float) -> list[float]:

@@ -39,16 +39,31 @@ from lastiterate.run.training_run import Ball, Domain, TrainingRun
 from lastiterate.train.compiled import compiled
 
 Words = NDArray[np.uint64]
-
 Order = NDArray[np.intp]
-
 SECURE = "secure: AES-256-CTR keyed by the operating system"
-
 SHARED = "secure: AES-256-CTR under a key that several processes share"
-
 REPRODUCIBLE = "reproducible: not private against someone who knows the seed"
-
 _KEY_BYTES, _COUNTER_BYTES = 32, 16
+Whole = NDArray[np.int64]
+Source = Callable[[int], Words]  # so many uniform words, each of which is handed out once
+TOTAL_VARIATION = 1.35e-28  # of one draw
+MOST_BITS = 54
+BOX_BITS, BIN_BITS, FRACTION_BITS = 14, 5, 49
+LEVELS, DEEPER_BOXES = 9, 16
+FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact
+MARGIN = 2.0**-40  # of the decision by floats, and of the tables
+CORE, WEDGE, DEEPER, WASTE = range(4)
+NOT_CORE = 0xFF
+_CHUNK = 1 << 16
+_LOADED = "lastiterate.train.compiled.rounded_normal"
+_SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
+_BOX = np.uint64(2**BOX_BITS - 1)
+_SIGN = np.uint64(BOX_BITS)
+_FRACTION = np.uint64(BOX_BITS + 1)
+BITS = 40  # unless whole numbers would overflow
+LEAST_BITS = 8
+WHOLE_BITS = 62  # of whole numbers that cannot overflow when three of them are added
+_UNIT_ROUNDOFF = 2.0**-53
 
 
 class DuplicatedRandomness(LastIterateError, RuntimeError):
@@ -211,28 +226,22 @@ def randomness(random_state: Any) -> Randomness:
 #
 # **Method.** A point is drawn uniformly from a region that covers the graph of
 # :math:`f(x) = e^{-x^2/2}, x \ge 0`, and kept if it lies below the graph.  Its abscissa then has
-# the
-# density f, and a random sign makes it normal.  The region consists of boxes of *equal area*, so
-# that
-# a box is chosen by random bits and no probability is ever stored or rounded:
+# the density f, and a random sign makes it normal.  The region consists of boxes of *equal area*,
+# so that a box is chosen by random bits and no probability is ever stored or rounded:
 #
 # - level 0 has 2^14 boxes.  Bins of width 1/32 are filled with boxes of height :math:`v_0`; 16
-# boxes
-#   have no position of their own.
+#   boxes have no position of their own.
 # - the area of those 16 is cut into 2^14 boxes of height :math:`v_1 = 16 v_0/2^{14}`, which cover
-# the
-#   next bins, and so on for 9 levels, up to x = 11.09.
+#   the next bins, and so on for 9 levels, up to x = 11.09.
 #
 # A box wholly below the graph (`CORE`) needs no test.  In a box that the graph passes through
 # (`WEDGE`) an ordinate is drawn.  Floats decide which side of the graph the point lies on unless
-# they
-# are within :math:`2^{-40}` of each other.  Then multiprecision decides, and draws further bits of
-# both coordinates until the rectangle that they determine lies on one side.
+# they are within :math:`2^{-40}` of each other.  Then multiprecision decides, and draws further
+# bits of both coordinates until the rectangle that they determine lies on one side.
 #
 # **Law.** From uniform words the result has the law of floor(2^bits N) given |N| < 11.09.  That
 # differs from floor(2^bits N) in total variation by erfc(11.09/sqrt 2), at most `TOTAL_VARIATION`,
-# a
-# draw.  Rejection from a uniform law is exact if boxes cover the graph, core boxes lie below it,
+# a draw.  Rejection from a uniform law is exact if boxes cover the graph, core boxes lie below it,
 # areas are equal, and a test is decided only when it is right.  The first three are finite
 # statements about `tables()`.  Of the last: the abscissa is known to :math:`2^{-55}`, the
 # exponential is assumed to be right to :math:`2^{-44}`, every other rounding is one of float64, and
@@ -241,38 +250,6 @@ def randomness(random_state: Any) -> Randomness:
 #
 # **Word.** The lowest 14 bits name the box, the next is the sign, the upper 49 are the fraction of
 # the bin.  Every word is used once.  Whatever is drawn is used in the same call: none is kept.
-
-Whole = NDArray[np.int64]
-
-Source = Callable[[int], Words]  # so many uniform words, each of which is handed out once
-
-TOTAL_VARIATION = 1.35e-28  # of one draw
-
-MOST_BITS = 54
-
-BOX_BITS, BIN_BITS, FRACTION_BITS = 14, 5, 49
-
-LEVELS, DEEPER_BOXES = 9, 16
-
-FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact
-
-MARGIN = 2.0**-40  # of the decision by floats, and of the tables
-
-CORE, WEDGE, DEEPER, WASTE = range(4)
-
-NOT_CORE = 0xFF
-
-_CHUNK = 1 << 16
-
-_LOADED = "lastiterate.train.compiled.rounded_normal"
-
-_SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
-
-_BOX = np.uint64(2**BOX_BITS - 1)
-
-_SIGN = np.uint64(BOX_BITS)
-
-_FRACTION = np.uint64(BOX_BITS + 1)
 
 
 class Tables(NamedTuple):
@@ -500,12 +477,6 @@ def _joined(pending: Pending, late: list[tuple[int, int, int]]) -> Pending:
 # The noise of a step in parameters is step size times noise on gradients, rounded up.  Its unit is
 # 2^-bits of it.  A step without noise has the unit of the next that has some.
 
-BITS = 40  # unless whole numbers would overflow
-
-LEAST_BITS = 8
-
-WHOLE_BITS = 62  # of whole numbers that cannot overflow when three of them are added
-
 
 @dataclass(frozen=True, eq=False)
 class Grid:
@@ -561,8 +532,6 @@ def _of_the_next(noises: Array) -> Array:
 #
 # A statistic is rounded to a grid of 2^-40 of its noise, and the floor of the noise on that grid is
 # added: what is published is the floor of a number with exact Gaussian noise.
-
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 def noisy(values: Array, noise_std: float, source: Randomness, *, largest: float) -> Array:

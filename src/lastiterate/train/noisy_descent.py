@@ -53,6 +53,9 @@ from lastiterate.train.product_probe import (
 from lastiterate.train.rows import Rows, Selection, owners
 
 _KEPT = 1 << 24  # bytes
+_SUMMED = 2_048  # rows, at most, in one product of float32
+_BLOCK = 1 << 18  # entries converted at a time
+_PER_OUTPUT, _MOST_ROWS = 2, 2_048  # so that sums of many outputs are added up seldom
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,8 +229,7 @@ def _published(run: TrainingRun, state: State, grid: Grid, randomness: Randomnes
 #
 # The examples are copied, so that nobody else can change them; shuffling once makes that copy a
 # shuffled one, whose batches are contiguous.  A mapped file is read batch by batch, which rules
-# whose
-# batches are blocks of consecutive rows allow.
+# whose batches are blocks of consecutive rows allow.
 
 
 def batch_sequence(
@@ -269,13 +271,9 @@ def _check_count(rule: BatchRule, expected: int) -> None:
 #
 # Where the arithmetic is to be proved, products are of float64 rows as they count, and everything
 # else is float64, too: `step_error` bounds what rounding does.  Where it is to be fast, products
-# are
-# in the precision of the rows, and sums over more than 2,048 rows in float64.  What float32
-# products
-# do to the guarantee is not charged: measured on MNIST (epsilon 1, 5,070 steps) they move a step by
-# 3e-6 of the noise, but what can be proved of them is useless.
-
-_SUMMED = 2_048  # rows, at most, in one product of float32
+# are in the precision of the rows, and sums over more than 2,048 rows in float64.  What float32
+# products do to the guarantee is not charged: measured on MNIST (epsilon 1, 5,070 steps) they move
+# a step by 3e-6 of the noise, but what can be proved of them is useless.
 
 
 def gradient_sum(
@@ -420,10 +418,6 @@ def check_targets(objective: Objective, examples: Examples) -> None:
 # bound, as factors are rounded down by more than this rounds, and no other row has any part in it.
 # Sparse rows stay sparse: of them :math:`\alpha x` is computed, and the centre's part is subtracted
 # from their outputs.
-
-_BLOCK = 1 << 18  # entries converted at a time
-
-_PER_OUTPUT, _MOST_ROWS = 2, 2_048  # so that sums of many outputs are added up seldom
 
 
 def stored_batch(own: Examples, chosen: Selection) -> Batch:

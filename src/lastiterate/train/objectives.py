@@ -50,14 +50,13 @@ __all__ = [
 ]
 
 CLIPS = ("envelope", "margin")  # of several classes
-
 ELEMENTARY = 2.0**-44  # relative error of exponentials and logarithms that is allowed for
-
 _ROUNDING = 2.0**-53
-
 _LEAST_CLIP = 1e-100  # whose squares are numbers
-
 _FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
+OBJECTIVES: dict[str, type[Objective]] = {}
+ULPS = 8
+Labels = NDArray[np.intp]
 
 
 def from_record(record: Mapping[str, Any]) -> Objective:
@@ -77,8 +76,6 @@ def from_record(record: Mapping[str, Any]) -> Objective:
 
 
 # The interface of objectives: all that runs, trainers, audits and certificates ask of one.
-
-OBJECTIVES: dict[str, type[Objective]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,9 +396,6 @@ def _spread(mass: float) -> float:
     return at_least(share * (1.0 - share), ulps=ULPS)
 
 
-ULPS = 8
-
-
 def are_labels(y: NDArray[Any], classes: int) -> bool:
     """Whether these are whole numbers in 0, .., classes - 1."""
     return y.dtype.kind in "fiub" and bool(np.isin(y, np.arange(classes)).all())
@@ -409,10 +403,9 @@ def are_labels(y: NDArray[Any], classes: int) -> bool:
 
 # Clipping that leaves a convex loss.
 #
-# Scaling a softmax residual down to a norm is *not* the gradient of a convex function with three
-# or more classes, and a step along it may drive two models apart.  The two clips here are
-# gradients of convex losses.  Logits and residuals have one row for each class and one column for
-# each example.
+# Scaling a softmax residual down to a norm is *not* the gradient of a convex function with three or
+# more classes, and a step along it may drive two models apart.  The two clips here are gradients of
+# convex losses.  Logits and residuals have one row for each class and one column for each example.
 #
 # =====  ==============================================================
 # u      logits, (classes, examples)
@@ -420,8 +413,6 @@ def are_labels(y: NDArray[Any], classes: int) -> bool:
 # p      softmax of u; the residual is p - e_y
 # c      the largest norm of a residual
 # =====  ==============================================================
-
-Labels = NDArray[np.intp]
 
 
 def softmax_residual(u: Array, y: Labels) -> Array:

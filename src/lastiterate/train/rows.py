@@ -14,8 +14,20 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.train.noise import Order
 
 Rows = Any  # a dense array or a compressed sparse row matrix
-
 Selection = slice | Order
+FAR = 10.0
+_CHUNK = 2**20  # entries looked at together
+PROVED_ROUNDING = ulps(1)  # of rows that are scaled in float64
+
+# Huge rows are rounded to float32, and residuals times factors before they are multiplied by rows.
+FAST_ROUNDING = ulps_of(np.float32, 2)
+
+SHORTEST = 1e-12  # a factor: products with longer rows might overflow
+
+# Sums of squares, between which none has overflowed and what has vanished is no matter.
+_LEAST_SUM, _LARGEST_SUM = 1e-280, 1e300
+
+_PIECE = 2**16  # entries added up at a time, which a processor's cache holds
 
 
 def is_mapped(rows: Rows) -> bool:
@@ -115,30 +127,14 @@ def compressed(rows: Rows) -> Rows:
 # The factor that brings each row within a bound, from the row as it is when it is used.
 #
 # A row's factor depends on the numbers of that row and on the bound alone: were it to depend on
-# other
-# rows, one example could move what all the others add to a gradient.  So every choice below is made
-# row by row, and sums are those of `row_sums`.
+# other rows, one example could move what all the others add to a gradient.  So every choice below
+# is made row by row, and sums are those of `row_sums`.
 #
 # A sum of n squares in floating point, added in whatever order, is within a relative
 # :math:`(n + 1)u` of the exact one, u the unit of rounding of float64; factors are rounded down by
-# as
-# much.  They are also rounded down by `rounding`, the relative rounding of what is computed with
+# as much.  They are also rounded down by `rounding`, the relative rounding of what is computed with
 # them.  That follows from public settings and not from the rows' own precision: one row of float64
 # makes an array of float32 rows one of float64.
-
-FAR = 10.0
-
-_CHUNK = 2**20  # entries looked at together
-
-PROVED_ROUNDING = ulps(1)  # of rows that are scaled in float64
-
-# Huge rows are rounded to float32, and residuals times factors before they are multiplied by rows.
-FAST_ROUNDING = ulps_of(np.float32, 2)
-
-SHORTEST = 1e-12  # a factor: products with longer rows might overflow
-
-# Sums of squares, between which none has overflowed and what has vanished is no matter.
-_LEAST_SUM, _LARGEST_SUM = 1e-280, 1e300
 
 
 @np.errstate(all="ignore")  # what raises must not depend on a row's size
@@ -233,11 +229,8 @@ def _divided(rows: Rows, exponents: NDArray[np.intc]) -> Rows:
 # Sums over the columns of rows, rounded by each row's own values and by nothing else.
 #
 # BLAS and numpy's reductions may add the same row in another order if it lies elsewhere in memory,
-# in
-# another layout or among more rows.  Here every sum is made of additions of whole arrays, entry by
-# entry, whose rounding IEEE 754 fixes: the number of columns alone decides the order.
-
-_PIECE = 2**16  # entries added up at a time, which a processor's cache holds
+# in another layout or among more rows.  Here every sum is made of additions of whole arrays, entry
+# by entry, whose rounding IEEE 754 fixes: the number of columns alone decides the order.
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")
