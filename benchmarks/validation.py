@@ -25,13 +25,11 @@ import numpy as np
 import regression_data
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from lastiterate.linear_model.regressors import PrivateHuberRegressor
-from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.linear_model import estimator as fit_inputs
+from lastiterate.linear_model.classifiers import PrivateLogisticRegression
+from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
+from lastiterate.train import defaults, noisy_descent
 from lastiterate.train import defaults as centring_share
-from lastiterate.train import defaults
-from lastiterate.train import noisy_descent
 from lastiterate.train.centring import RowReach
 from lastiterate.train.noisy_descent import State
 from lastiterate.train.objectives import Huber, Objective
@@ -129,7 +127,7 @@ def other_run(*, count=1.0, last=1.0, longer=1.0):
             sensitivity=run.sensitivity * (1 + 1e-3),  # room for the charge of another schedule
         )
         other_releases = defaults.default_releases(settings, run, features)
-        return defaults._calibrated(
+        return defaults._calibrate_run(
             changed, settings.epsilon, settings.delta, "noise", other_releases
         )
 
@@ -178,9 +176,9 @@ def constants(
     """The default rule with other constants."""
     averaging = None if averaged is None else Averaging(averaged)
     patches = [
-        (centring_share, "LEAST", share),
-        (centring_share, "MOST", most_share or share),
-        (centring_share, "_TOO_MUCH", most_noise),
+        (centring_share, "LEAST_SHARE", share),
+        (centring_share, "MOST_SHARE", most_share or share),
+        (centring_share, "_TOO_MUCH_NOISE", most_noise),
         (defaults, "EVEN", worth and replace(defaults.EVEN, release_worth=worth)),
         (defaults, "FALLING", falling),
         (estimator, "_reach", reach and RowReach(reach)),
@@ -190,7 +188,7 @@ def constants(
         (Huber, "few_rows", few),
         (fit_inputs, "default_run", None if run is None else other_run(**run)),
         (State, "step", averaging and averaging.stepping(State.step)),
-        (noisy_descent, "_published", averaging and averaging.published),
+        (noisy_descent, "_with_release_noise", averaging and averaging.published),
     ]
     held = [mock.patch.object(owner, name, x) for owner, name, x in patches if x is not None]
     defaults._default_run.cache_clear()

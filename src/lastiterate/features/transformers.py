@@ -12,7 +12,14 @@ import numpy as np
 from scipy import sparse
 
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.features.maps import BinsMap, FeatureMap, Floats, FourierMap, QuadraticMap
+from lastiterate.features.maps import (
+    PUBLIC_NAMES,
+    BinsMap,
+    FeatureMap,
+    Floats,
+    FourierMap,
+    QuadraticMap,
+)
 from lastiterate.features.scattering_map import ScatteringMap
 from lastiterate.tables.plain_rows import plain_rows, validated
 from lastiterate.train.discreet import DiscreetTransformer, discreet, discreetly, is_dask
@@ -23,8 +30,6 @@ except ImportError as error:
     from lastiterate.errors import MissingExtra
 
     raise MissingExtra("lastiterate.features", "scikit-learn", extra="sklearn") from error
-
-_RENAMED = {"components": "n_components"}
 
 
 class FixedFeatures(
@@ -175,10 +180,10 @@ class FixedFeatures(
         return discreetly(lambda: self._checked(X, reset=reset))
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
-        rows = self._flat(plain_rows(X))
+        rows = self._flatten_images(plain_rows(X))
         return validated(self, X, rows, reset=reset, dtype="numeric", ensure_all_finite=False)
 
-    def _flat(self, X: Any) -> Any:
+    def _flatten_images(self, X: Any) -> Any:
         """The rows of an array of more dimensions, if the transformer takes one."""
         return X
 
@@ -538,7 +543,7 @@ class Scattering2D(FixedFeatures):
             raise InvalidParameter("X", must_be=must_be, found=f"rows of {columns}")
         return found
 
-    def _flat(self, X: Any) -> Any:
+    def _flatten_images(self, X: Any) -> Any:
         if getattr(X, "ndim", 2) == 3:
             return X.reshape(len(X), -1)
         if getattr(X, "ndim", 2) != 4 or self.shape is None:
@@ -587,7 +592,7 @@ def transformer_of(mapped: FeatureMap) -> FixedFeatures:
     RandomFourierFeatures(gamma=0.5, n_components=8, seed=1)
     """
     given = {
-        _RENAMED.get(each.name, each.name): getattr(mapped, each.name)
+        PUBLIC_NAMES.get(each.name, each.name): getattr(mapped, each.name)
         for each in fields(mapped)
         if each.name != "columns"
     }

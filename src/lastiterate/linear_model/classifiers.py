@@ -168,7 +168,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             labels.unknown,
             labels.provenance,
             offset=self._offset(labels.classes),
-            class_shares=self._shares(labels.classes),
+            class_shares=self._public_shares(labels.classes),
             class_weights=class_weights(self.class_weight, labels.classes),
         )
 
@@ -177,7 +177,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         del classes
         return None
 
-    def _shares(self, classes: NDArray[Any]) -> Array | None:
+    def _public_shares(self, classes: NDArray[Any]) -> Array | None:
         """The public shares of the classes; None if there are none."""
         del classes
         return None
@@ -294,7 +294,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     def _offset(self, classes: NDArray[Any]) -> Array | None:
         return None if self.class_prior is None else log_odds(self.class_prior, classes)
 
-    def _shares(self, classes: NDArray[Any]) -> Array | None:
+    def _public_shares(self, classes: NDArray[Any]) -> Array | None:
         if self.class_prior is None:
             return None
         shares = np.array([self.class_prior[label] for label in classes.tolist()], dtype=np.float64)

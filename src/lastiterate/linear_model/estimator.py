@@ -70,7 +70,7 @@ from lastiterate.train.settings import Settings
 
 _CLASS_WEIGHT = "a positive public weight for each of the classes, as in {0: .1, 1: 1}"
 _ON_CLUSTER = "left out for rows on a cluster"
-_LEAST = float(np.finfo(np.float32).smallest_subnormal)
+_LEAST_WEIGHT = float(np.finfo(np.float32).smallest_subnormal)
 
 
 class PrivateLinearModel(
@@ -454,11 +454,11 @@ def weighted(inputs: FitInputs, sample_weight: Any) -> FitInputs:
     if by_class is not None:
         weights = by_class[examples.targets]
     if sample_weight is not None:
-        weights = weights * _checked(sample_weight, len(examples))
+        weights = weights * _checked_weights(sample_weight, len(examples))
     return replace(inputs, examples=replace(examples, weights=weights))
 
 
-def _checked(given: Any, examples: int) -> Array:
+def _checked_weights(given: Any, examples: int) -> Array:
     """The weights as an array; errors quote none of them."""
     must_be = f"{examples} numbers in (0, 1], one for each example"
     shape = getattr(given, "shape", None)
@@ -472,4 +472,4 @@ def _checked(given: Any, examples: int) -> Array:
     if not ((weights > 0.0) & (weights <= 1.0)).all():
         raise InvalidParameter("sample_weight", must_be=must_be, found="a weight outside")
     # A weight that is 0 in single precision is one all the same.
-    return np.maximum(single(weights), _LEAST)
+    return np.maximum(single(weights), _LEAST_WEIGHT)

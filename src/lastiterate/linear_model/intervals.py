@@ -36,14 +36,14 @@ _REMEDIES = (
     "them finite, but for other coefficients than the usual ones, even of another sign"
 )
 
-_SHOWN = 8
+_MOST_SHOWN = 8
 MOST_FEATURES = 200
-_CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on features
-_BITS = 16  # of rows in products; sums over a block of those are exact
-_BLOCK = 1 << 13
-_CLEAR = 1.0  # the least curvature, in units of the noise of all
-_MOST = 0.9  # of the squared length of a direction
-_FARTHEST = 1e100  # output of the second point, so that none overflows
+_CONSTANT_FEATURE = 0.5  # of the statistics' intercept, in units of the bound on features
+_ROW_BITS = 16  # of rows in products; sums over a block of those are exact
+_ROWS_AT_ONCE = 1 << 13
+_CLEAR_CURVATURE = 1.0  # the least curvature, in units of the noise of all
+_NAMED_PART = 0.9  # of the squared length of a direction
+_FARTHEST_OUTPUT = 1e100  # output of the second point, so that none overflows
 
 
 class InfiniteIntervalsWarning(UserWarning):
@@ -63,8 +63,8 @@ def warn_of_collinear_columns(columns: Sequence[str], *, l2: float, fit_intercep
     if l2 > 0.0 or len(columns) <= (not fit_intercept):
         return
     warn(
-        f"confidence intervals will be infinite: the features of {_listed(columns)} add up to a "
-        f"constant, which the intercept is, too. Add {_BASELINE}; or, if the other values are "
+        f"confidence intervals will be infinite: the features of {_list_names(columns)} add up to "
+        f"a constant, which the intercept is, too. Add {_BASELINE}; or, if the other values are "
         'compared with cells of no declared value, "baseline": null',
         InfiniteIntervalsWarning,
     )
@@ -76,16 +76,16 @@ def warn_of_flat_parameters(flat: Sequence[int], names: Sequence[str], features:
         return
     named = names if len(names) == features else [f"feature {k}" for k in range(features)]
     found = [named[k] if k < features else "the intercept" for k in flat]
-    which = "every one" if len(flat) > features else _listed(found)
+    which = "every one" if len(flat) > features else _list_names(found)
     warn(
         f"{_INFINITE}, because of a combination of these features: {which}. {_REMEDIES}",
         InfiniteIntervalsWarning,
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+def _list_names(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_MOST_SHOWN]))
+    return shown if len(names) <= _MOST_SHOWN else f"{shown} and {len(names) - _MOST_SHOWN} more"
 
 
 class IntervalsMixin:
@@ -244,7 +244,7 @@ class Scale:
 
     @classmethod
     def of(cls, examples: Examples, objective: Objective) -> Scale:
-        constant = _CONSTANT * examples.feature_bound if examples.intercept else 0.0
+        constant = _CONSTANT_FEATURE * examples.feature_bound if examples.intercept else 0.0
         radius = up(math.hypot(examples.feature_bound, constant), 1e-12)
         return cls(radius, objective.residual_bound, objective.curvature, constant)
 
@@ -305,7 +305,7 @@ def published_moments(
     noise = release.noise_std / many
     return Moments(
         found[:width] * of_gradient,
-        _symmetric(found[width:], width) * of_matrix,
+        _unpack_half(found[width:], width) * of_matrix,
         (noise * of_gradient, noise * of_matrix),
     )
 
@@ -320,10 +320,10 @@ def exact_sums(
     """Sums of gradients and of matrices, in units of their bounds."""
     width = parameters.shape[1]
     gradient, matrix = np.zeros(width, np.int64), np.zeros((width, width), np.int64)
-    unit = 2.0**-_BITS
-    for start in range(0, len(examples), _BLOCK):
+    unit = 2.0**-_ROW_BITS
+    for start in range(0, len(examples), _ROWS_AT_ONCE):
         # Factors are to be those of memory that nobody else writes to.
-        own = examples.read(slice(start, start + _BLOCK)).own()
+        own = examples.read(slice(start, start + _ROWS_AT_ONCE)).own()
         dense = dense_rows(own)
         # Rounded by each row's own values: at a clip the last bit decides whether a slope counts,
         # and how many rows are longer than the bound must not decide it for others.
@@ -357,15 +357,15 @@ def _whole(sums: Array) -> IntArray:
 def packed(gradient: Array, matrix: Array, matrices: Matrices) -> Array:
     """The vector that noise is added to: a matrix counts by its Frobenius norm."""
     of_gradient, of_matrix = np.sqrt(matrices.shares)
-    return np.concatenate([of_gradient * gradient, of_matrix * _half(matrix)])
+    return np.concatenate([of_gradient * gradient, of_matrix * _pack_half(matrix)])
 
 
-def _half(matrix: Array) -> Array:
+def _pack_half(matrix: Array) -> Array:
     upper = np.triu_indices(len(matrix))
     return matrix[upper] * np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
 
 
-def _symmetric(half: Array, width: int) -> Array:
+def _unpack_half(half: Array, width: int) -> Array:
     upper = np.triu_indices(width)
     matrix = np.zeros((width, width))
     matrix[upper] = half / np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
@@ -384,7 +384,7 @@ class _Coordinates:
         coefficients, moments = np.ones(parameters.shape[1]), np.ones(parameters.shape[1])
         if examples.intercept:
             coefficients[-1] = examples.intercept
-            moments[-1] = examples.intercept / (_CONSTANT * examples.feature_bound)
+            moments[-1] = examples.intercept / (_CONSTANT_FEATURE * examples.feature_bound)
         return cls(coefficients, moments)
 
     def penalised(
@@ -407,7 +407,7 @@ def flat_parameters(first: Moments, examples: Examples, parameters: Array, l2: f
     for curvature, direction in zip(*_directions(hessian), strict=True):
         if not curvature > _least_curvature(first):
             order = np.argsort(-np.abs(direction))
-            needed = np.searchsorted(np.cumsum(direction[order] ** 2), _MOST) + 1
+            needed = np.searchsorted(np.cumsum(direction[order] ** 2), _NAMED_PART) + 1
             found |= set(order[:needed].tolist())
     return sorted(found)
 
@@ -420,7 +420,7 @@ def _directions(hessian: Array) -> tuple[Array, Array]:
 
 def _least_curvature(first: Moments) -> float:
     """The curvature that noise alone does not make."""
-    return _CLEAR * first.noise[1] * math.sqrt(2.0 * len(first.gradient))
+    return _CLEAR_CURVATURE * first.noise[1] * math.sqrt(2.0 * len(first.gradient))
 
 
 def second_point(first: Moments, examples: Examples, parameters: Array, l2: float) -> Array | None:
@@ -436,7 +436,7 @@ def second_point(first: Moments, examples: Examples, parameters: Array, l2: floa
     step = (1.0 - width * of_gradient**2 / squares) * np.linalg.solve(hessian, gradient)
     point: Array = parameters - step / coordinates.moments
     reach = math.hypot(examples.feature_bound, examples.intercept)
-    return point if float(np.linalg.norm(point)) * reach < _FARTHEST else parameters
+    return point if float(np.linalg.norm(point)) * reach < _FARTHEST_OUTPUT else parameters
 
 
 def estimate_and_covariance(
@@ -451,13 +451,13 @@ def estimate_and_covariance(
     inverse = np.linalg.inv(hessian)
     step = inverse @ gradient
     of_gradient, of_hessian = second.noise[0], first.noise[1]
-    between = of_gradient**2 * np.eye(width) + _positive(second.matrix) / len(examples)
+    between = of_gradient**2 * np.eye(width) + _positive_part(second.matrix) / len(examples)
     between += of_hessian**2 * (float(step @ step) * np.eye(width) + np.outer(step, step)) / 2.0
     scaling = coordinates.coefficients / coordinates.moments
     estimate = coordinates.coefficients * point[0] - scaling * step
     return estimate, inverse @ between @ inverse * np.outer(scaling, scaling)
 
 
-def _positive(matrix: Array) -> Array:
+def _positive_part(matrix: Array) -> Array:
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)

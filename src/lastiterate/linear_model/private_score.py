@@ -178,18 +178,22 @@ def score_total(model: Any, X: Any, y: Any) -> tuple[float, int]:
     if targets.size != rows.shape[0]:
         must_be = f"as long as X, {rows.shape[0]}"
         raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
-    each = _correct(model, rows, targets) if is_classifier(model) else _errors(model, rows, targets)
+    each = (
+        _correct_predictions(model, rows, targets)
+        if is_classifier(model)
+        else _clipped_errors(model, rows, targets)
+    )
     # In whole units, so that the sum is exact and one example changes it by at most 1.
     return float(np.sum(np.rint(each / _UNIT))) * _UNIT, int(targets.size)
 
 
-def _correct(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
+def _correct_predictions(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
     """1 where a prediction is correct; a label unknown to the model never is."""
     known = positions_of(targets, model.classes_)
     return np.asarray(positions_of(model.predict(rows), model.classes_) == known, dtype=np.float64)
 
 
-def _errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
+def _clipped_errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
     numbers = numbers_in(targets, finite=False)
     with np.errstate(over="ignore"):
         errors = np.abs(numbers - model.predict(rows)) / model.target_bound_

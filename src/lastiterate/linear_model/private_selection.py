@@ -50,7 +50,7 @@ from lastiterate.train.discreet import clear_locals
 from lastiterate.train.noise import SECURE, Randomness, noisy, randomness
 
 # Settings that all trials share, and units of errors.
-_OWN = (
+_SHARED_SETTINGS = (
     "epsilon",
     "delta",
     "noise_std",
@@ -61,11 +61,11 @@ _OWN = (
     "warm_start",
 )
 
-_UNITS = ("target_bound", "target_range")
-_MARGIN, _TRIALS = 0.999, 6
+_ERROR_UNITS = ("target_bound", "target_range")
+_NOISE_MARGIN, _NOISE_TRIALS = 0.999, 6
 
 
-def _has(name: str) -> Any:
+def _if_estimator_has(name: str) -> Any:
     return available_if(lambda self: hasattr(self.estimator, name))
 
 
@@ -274,7 +274,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         predicted: NDArray[Any] = self.best_estimator_.predict(X)
         return predicted
 
-    @_has("predict_proba")  # type: ignore[untyped-decorator]
+    @_if_estimator_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """The class probabilities of the selected model.
 
@@ -292,7 +292,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         predicted: NDArray[Any] = self.best_estimator_.predict_proba(X)
         return predicted
 
-    @_has("decision_function")  # type: ignore[untyped-decorator]
+    @_if_estimator_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[Any]:
         """The decision scores of the selected model.
 
@@ -383,10 +383,10 @@ def grid_settings(selection: Any, *, scored: bool) -> list[dict[str, Any]]:
         raise InvalidParameter("estimator", must_be=must_be, found="one of lastiterate.dask")
     settings = list(ParameterGrid(selection.grid))
     names = set().union(*settings)
-    if own := sorted(names & set(_OWN)):
+    if own := sorted(names & set(_SHARED_SETTINGS)):
         must_be = "about other settings: all trials have the same guarantee"
         raise InvalidParameter("grid", own, must_be=must_be)
-    if scored and (units := sorted(names & set(_UNITS))):
+    if scored and (units := sorted(names & set(_ERROR_UNITS))):
         must_be = "about other settings, or public=(X, y) given: errors are in units of it"
         raise InvalidParameter("grid", units, must_be=must_be)
     return settings
@@ -402,16 +402,16 @@ def calibrated_candidates(
     scored: bool,
 ) -> tuple[list[Candidate], SelectedProfile]:
     """The candidates, with as little noise as the target allows, and the selection's profile."""
-    mu = _MARGIN * _largest_mu(selection, tries)
+    mu = _NOISE_MARGIN * _largest_mu(selection, tries)
     delta = selection.delta / tries.mean
-    for _ in range(_TRIALS):
+    for _ in range(_NOISE_TRIALS):
         part = selection.scoring if scored else 0.0
         epsilon = GaussianProfile(mu * math.sqrt(1.0 - part * part)).epsilon(delta)
         score = _score_release(selection, part * mu) if scored else ()
         with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always")
             candidates = [
-                plan_candidate(_model(selection, params, epsilon, delta), params, X, y, score)
+                plan_candidate(_trial_model(selection, params, epsilon, delta), params, X, y, score)
                 for params in settings
             ]
         profile = selected([one.report for one in candidates], tries)
@@ -420,7 +420,7 @@ def calibrated_candidates(
             for message in dict.fromkeys((str(one.message), one.category) for one in recorded):
                 warn(*message)
             return candidates, profile
-        mu *= _MARGIN * selection.epsilon / found
+        mu *= _NOISE_MARGIN * selection.epsilon / found
     raise NumericalFailure("no noise was found that meets the target; try a smaller shape")
 
 
@@ -437,7 +437,7 @@ def _score_release(selection: Any, mu: float) -> tuple[Release]:
     return (Release.of_mu(kind, mu, adjacency=selection.estimator.adjacency),)
 
 
-def _model(selection: Any, params: Mapping[str, Any], epsilon: float, delta: float) -> Any:
+def _trial_model(selection: Any, params: Mapping[str, Any], epsilon: float, delta: float) -> Any:
     own = {"epsilon": epsilon, "delta": delta, "noise_std": None, "random_state": None}
     return clone(selection.estimator).set_params(**params, **own, ledger=None)
 

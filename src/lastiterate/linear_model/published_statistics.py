@@ -43,17 +43,17 @@ from lastiterate.train.rows import Rows, chunks
 
 TextColumns = tuple[tuple[str, int, int], ...]
 PUBLISHED_KINDS = (MEAN, OUTLIERS, UNDECLARED, RATES, INTERVALS)
-_TOO_NOISY = 8.0
+_LEAST_EXAMPLES_PER_STD = 8.0
 _LONG, _SHORT, _TARGETS = OUTLIER_COUNTS
 
 # The share, and the number of standard deviations of the noise above it, from which on to warn.
 _THRESHOLDS = {_LONG: (0.5, 2.0), _SHORT: (0.5, 2.0), _TARGETS: (0.05, 4.0)}
 
-_LENGTH = "more than ten times as long as the feature bound"
+_TEN_TIMES_AS_LONG = "more than ten times as long as the feature bound"
 
 _ADVICE = {
-    _LONG: f"are {_LENGTH} and are scaled down to it, so little but their direction is left: map "
-    "columns to [-1, 1] by public ranges (a schema has them), or, if rows are centred around 0, "
+    _LONG: f"are {_TEN_TIMES_AS_LONG} and are scaled down to it, so little but their direction is "
+    "left: map columns to [-1, 1] by public ranges (a schema has them), or, if rows are centred around 0, "
     "raise the feature bound",
     _SHORT: "are shorter than a tenth of the feature bound, so noise dominates them: lower the "
     "bound, or map columns to [-1, 1] by public ranges (a schema has them)",
@@ -63,10 +63,13 @@ _ADVICE = {
 }
 
 _UNDECLARED_THRESHOLD = 0.1, 4.0  # of the same, for rows that have none of the declared values
-_UNIT = 2.0**-20
-_EXPECTED, _LEAST_RATE = 0.2, 0.3  # how far rates are expected to be from 1, and their least
-_FLOOR = 2.0  # standard deviations of noise below which sums count as that many
-_FEW = 5.0  # standard deviations of noise below which counts and sums are said to be few
+_PART_UNIT = 2.0**-20
+_EXPECTED_DEVIATION, _LEAST_RATE = (
+    0.2,
+    0.3,
+)  # how far rates are expected to be from 1, and their least
+_FLOOR_STDS = 2.0  # standard deviations of noise below which sums count as that many
+_FEW_STDS = 5.0  # standard deviations of noise below which counts and sums are said to be few
 
 
 class OutlierWarning(UserWarning):
@@ -107,8 +110,8 @@ def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) ->
         raise InvalidParameter(
             "feature_bound",
             must_be=f"set for such rows: {SCALED}",
-            found=f"{share} of the rows {_LENGTH}, 1 by default (the noisy count has cost a mu of "
-            f"{release.mu:.2g})",
+            found=f"{share} of the rows {_TEN_TIMES_AS_LONG}, 1 by default (the noisy count has cost "
+            f"a mu of {release.mu:.2g})",
         )
 
 
@@ -119,7 +122,10 @@ def _is_reported(name: str, counts: dict[str, int], release: Release, examples: 
 def surely_exceeds(count: int, share: float, sure: float, noise_std: float, examples: int) -> bool:
     """Whether a noisy count exceeds a share by `sure` standard deviations of its noise."""
     # With more noise, noise alone would exceed it now and then.
-    return noise_std <= examples / _TOO_NOISY and count - sure * noise_std > share * examples
+    return (
+        noise_std <= examples / _LEAST_EXAMPLES_PER_STD
+        and count - sure * noise_std > share * examples
+    )
 
 
 def share_text(count: int, noise_std: float, examples: int) -> str:
@@ -146,7 +152,7 @@ def noisy_undeclared_counts(
     """The noisy count, for each text column, of rows that have none of its values."""
     exact = np.zeros(len(columns))
     for _, some in chunks(rows):
-        exact += [_without_any(some, first, after) for _, first, after in columns]
+        exact += [_count_without_any(some, first, after) for _, first, after in columns]
     noise_std = _noise_per_count(release, len(columns))
     published = noisy(exact, noise_std, source, largest=2.0 * rows.shape[0])
     counts = np.rint(published).astype(int).tolist()
@@ -172,7 +178,7 @@ def _noise_per_count(release: Release, columns: int) -> float:
     return noise_of_counts(release.kind, release.noise_std, columns)
 
 
-def _without_any(rows: Rows, first: int, after: int) -> int:
+def _count_without_any(rows: Rows, first: int, after: int) -> int:
     part: NDArray[np.bool_] = rows[:, first:after] != 0
     has_one = np.asarray(part.sum(axis=1)).ravel() > 0
     return int(has_one.size - has_one.sum())
@@ -347,9 +353,9 @@ def matched_rates(
         return published(_probability_sums(examples, coef, intercept, shift))
 
     def floored(found: Array) -> Array:
-        return np.maximum(found, _FLOOR * std)
+        return np.maximum(found, _FLOOR_STDS * std)
 
-    counts = published(_counts(examples, classes)) if shares is None else shares * many
+    counts = published(_class_counts(examples, classes)) if shares is None else shares * many
     aim = floored(counts) if shares is None else counts
     before = floored(sums(np.zeros(classes)))
     first = np.log(aim / before)
@@ -358,7 +364,9 @@ def matched_rates(
     left = np.log(aim / after)
     shift = first + left / _rate_of_change(first, left, _log_variance(std, before, after))
     least = np.minimum(counts, found)
-    few = {k: max(round(float(least[k])), 0) for k in np.flatnonzero(least < _FEW * std).tolist()}
+    few = {
+        k: max(round(float(least[k])), 0) for k in np.flatnonzero(least < _FEW_STDS * std).tolist()
+    }
     return MatchedRates(shift[1:] - shift[:1] if len(intercept) == 1 else shift - shift.mean(), few)
 
 
@@ -369,13 +377,13 @@ def _log_variance(std: float, before: Array, after: Array) -> Array:
 
 def _rate_of_change(first: Array, left: Array, variance: Array) -> Array:
     """The part of the first shift that changed the sums, as far as noise lets it be known."""
-    belief = _EXPECTED * _EXPECTED
+    belief = _EXPECTED_DEVIATION * _EXPECTED_DEVIATION
     rate = 1.0 - left * first * belief / (first * first * belief + variance)
     return np.asarray(np.clip(rate, _LEAST_RATE, 1.0))
 
 
-def _counts(examples: Examples, classes: int) -> Array:
-    return _summed(examples, classes, lambda part, _: np.eye(classes)[examples.targets[part]])
+def _class_counts(examples: Examples, classes: int) -> Array:
+    return _exact_sum(examples, classes, lambda part, _: np.eye(classes)[examples.targets[part]])
 
 
 def _probability_sums(examples: Examples, coef: Array, intercept: Array, shift: Array) -> Array:
@@ -388,15 +396,17 @@ def _probability_sums(examples: Examples, coef: Array, intercept: Array, shift: 
             outputs = np.column_stack([np.zeros(len(outputs)), outputs])
         return np.asarray(softmax(outputs + shift, axis=1))
 
-    return _summed(examples, shift.size, probabilities)
+    return _exact_sum(examples, shift.size, probabilities)
 
 
-def _summed(examples: Examples, classes: int, parts_of: Callable[[slice, object], Array]) -> Array:
+def _exact_sum(
+    examples: Examples, classes: int, parts_of: Callable[[slice, object], Array]
+) -> Array:
     """The exact sum over all examples of their parts, cut to whole units."""
     total = np.zeros(classes)
     for part, rows in chunks(examples.rows):
         parts = np.array(parts_of(part, rows))
         if examples.silent is not None:
             parts[examples.silent[part]] = 1.0 / classes
-        total += np.floor(parts / _UNIT).sum(axis=0)
-    return total * _UNIT
+        total += np.floor(parts / _PART_UNIT).sum(axis=0)
+    return total * _PART_UNIT

@@ -104,7 +104,9 @@ class UnlearningMixin:
         left = history.requests.run.batches.examples - len(history.removed) - 1
         many = _check.count("rows", many, at_least=1, at_most=max(left, 1))
         noise = history.requests.noise(noisier)
-        return _plan(history, many, epsilon, _delta(history, delta), extra_steps, noise)
+        return _plan_request(
+            history, many, epsilon, _target_delta(history, delta), extra_steps, noise
+        )
 
     def unlearn(
         self,
@@ -207,7 +209,9 @@ def _unlearn(
     if history.training["labels"] == statements.LABELS_INFERRED:
         check_labels_remain(examples.targets, silent)
     noise = history.requests.noise(noisier)
-    found = _plan(history, requested.size, epsilon, _delta(history, delta), extra_steps, noise)
+    found = _plan_request(
+        history, requested.size, epsilon, _target_delta(history, delta), extra_steps, noise
+    )
     if found.share_of_training >= 1.0:
         if extra_steps is None and not at_any_cost:
             _refuse_cost(found)
@@ -231,7 +235,7 @@ def _unlearn(
     parameters = noisy_descent(
         extra,
         history.requests.objective,
-        replace(examples, silent=silent, arithmetic=_arithmetic(history, examples)),
+        replace(examples, silent=silent, arithmetic=_training_arithmetic(history, examples)),
         source,
         Published(model.parameters_, begun, history.requests.runs),
     )
@@ -240,7 +244,7 @@ def _unlearn(
         requests,
         removed=digests,
         parameters=parameters,
-        delta=_delta(history, delta),
+        delta=_target_delta(history, delta),
         provenance=source.provenance,
     )
     if charged is not None:
@@ -263,7 +267,7 @@ def _unlearn(
     model.__dict__.update(fitted)
 
 
-def _arithmetic(history: Any, examples: Examples) -> str:
+def _training_arithmetic(history: Any, examples: Examples) -> str:
     """The arithmetic of the training, whatever is set now."""
     known = history.requests.problem
     if known is None:
@@ -294,7 +298,7 @@ def _warn_of_cost(found: Unlearning) -> None:
     )
 
 
-def _plan(
+def _plan_request(
     history: ModelHistory,
     many: int,
     epsilon: float | None,
@@ -317,7 +321,7 @@ def _plan(
     return history.requests.plan_request(many, epsilon=epsilon, delta=delta, noise=noise)
 
 
-def _delta(history: ModelHistory, delta: float | None) -> float:
+def _target_delta(history: ModelHistory, delta: float | None) -> float:
     given = history.training["guarantee"]["delta"] if delta is None else delta
     return _check.number("delta", given, above=0.0, below=1.0)
 

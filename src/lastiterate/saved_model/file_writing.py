@@ -19,7 +19,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.serialise import unambiguous_json
 
 MODEL, CERTIFICATE = "model.json", "certificate.json"
-_MOST_NAMES = 100  # that are tried
+_MOST_NAMES_TRIED = 100  # that are tried
 _LEARNED = ("coef", "intercept", "center")
 _LONGEST_HEADER = 10**8  # as the format has it
 
@@ -146,7 +146,7 @@ def written(
         write(path, allowed)
     except (InvalidParameter, OSError) as error:
         near = path.resolve() if path.name in ("", "..") else path
-        for number in range(2, _MOST_NAMES):
+        for number in range(2, _MOST_NAMES_TRIED):
             beside = near.parent / f"{near.stem}-{number}{near.suffix}"
             if os.path.lexists(beside):
                 continue

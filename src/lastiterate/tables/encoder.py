@@ -41,15 +41,17 @@ from lastiterate.tables.column_rules import (
 from lastiterate.tables.files import TableFile, read_object, readable
 
 REST = "*"  # stands for every column that has no entry of its own
-_CELLS = {"number": "a finite number", "text": "text", "date": "a date"}
+_CELL_WORDS = {"number": "a finite number", "text": "text", "date": "a date"}
 
 # Training holds a second copy, in the order of its batches.
-_COPIES = 2
+_TRAINING_COPIES = 2
 
 ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
-_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
-_ROWS = 1_000
-_EMPTY = {"range", "values", DATES, "format"}  # of the entries of a skeleton
+_SCHEMA_EXAMPLE = (
+    'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
+)
+_SAMPLED_ROWS = 1_000
+_SKELETON_PARTS = {"range", "values", DATES, "format"}  # of the entries of a skeleton
 
 _PARTS = {
     "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
@@ -91,7 +93,7 @@ class Encoder:
         """The encoder of a table with these columns, all of which the schema must describe."""
         described = {str(name): rule_of(str(name), rule) for name, rule in schema.items()}
         rest = described.pop(REST, None)
-        differences = _differences(described, rest, columns)
+        differences = _day_differences(described, rest, columns)
         unknown = sorted(set(described) - set(columns) - set(differences))
         if unknown:
             must_be = "about columns of the table, without the target"
@@ -115,21 +117,21 @@ class Encoder:
     @cached_property
     def column_kinds(self) -> dict[str, str]:
         """The columns that are read, and the type of their cells: number, text or date."""
-        sources = [name for one in self._differences.values() for name in one.columns]
+        sources = [name for one in self._day_differences.values() for name in one.columns]
         own = {
             name: rule.kind
             for name, rule in self.rules.items()
-            if rule.kind is not None and name not in self._differences
+            if rule.kind is not None and name not in self._day_differences
         }
         return own | {name: own.get(name, "date") for name in sources}
 
     def schema(self, described: Mapping[str, Any]) -> dict[str, Any]:
         """The entries, of those of a schema, for the columns that are read."""
-        names = [*self.column_kinds, *self._differences]
+        names = [*self.column_kinds, *self._day_differences]
         return {name: described.get(name, described.get(REST)) for name in names}
 
     @property
-    def _differences(self) -> dict[str, DaysBetween]:
+    def _day_differences(self) -> dict[str, DaysBetween]:
         return {name: rule for name, rule in self.rules.items() if isinstance(rule, DaysBetween)}
 
     @cached_property
@@ -229,7 +231,7 @@ def missing_columns_text(absent: Sequence[str], there: Sequence[str]) -> str:
     return f"the table has no column {named}; it has {has}"
 
 
-def _differences(
+def _day_differences(
     described: Mapping[str, ColumnRule], rest: ColumnRule | None, columns: Sequence[str]
 ) -> dict[str, DaysBetween]:
     """The entries for days between two columns; raises if they do not fit to these."""
@@ -255,7 +257,7 @@ def _bad_cells_error(
     """The error for all columns with cells that cannot be used."""
     if len(refused) == 1:
         ((name, bad),) = refused.items()
-        must_be = f"{_CELLS[str(rules[name].kind)]} in every row"
+        must_be = f"{_CELL_WORDS[str(rules[name].kind)]} in every row"
         must_be += f' ({bad.remedy}), or "drop" in the schema' if bad.remedy else ""
         return InvalidParameter(f"column {name!r}", must_be=must_be, found=bad.found(before))
     remedies = [f"for {name!r} {bad.remedy}" for name, bad in refused.items() if bad.remedy]
@@ -282,7 +284,7 @@ class InMemory:
 
     def __init__(self, width: int, dtype: Any) -> None:
         self._rows = np.empty((0, width), dtype=dtype)
-        self._most = available_memory() / _COPIES
+        self._most = available_memory() / _TRAINING_COPIES
 
     def check(self, rows: int) -> None:
         """Raise unless this many rows fit into memory."""
@@ -407,13 +409,13 @@ def available_memory() -> float:
 
 def schema_in(path: Path) -> dict[str, Any]:
     """The entries of a file; each is checked where it is used."""
-    return _filled(read_object(path, name="schema", must_be=_SCHEMA))
+    return _check_filled(read_object(path, name="schema", must_be=_SCHEMA_EXAMPLE))
 
 
 def schema_of(given: Any) -> dict[str, Any]:
     """The entries of a mapping, or of the file of this path."""
     if isinstance(given, Mapping):
-        return _filled(dict(given))
+        return _check_filled(dict(given))
     must_be = "a mapping of columns, or the path of a JSON file that holds one"
     if not isinstance(given, (str, Path)):
         raise InvalidType("schema", must_be=must_be, found=type(given).__name__)
@@ -423,7 +425,7 @@ def schema_of(given: Any) -> dict[str, Any]:
         raise InvalidParameter("schema", str(given), must_be=must_be) from None
 
 
-def _filled(schema: dict[str, Any]) -> dict[str, Any]:
+def _check_filled(schema: dict[str, Any]) -> dict[str, Any]:
     empty = [str(name) for name, rule in schema.items() if is_unfilled(rule)]
     if empty:
         must_be = "filled in with public facts on each column"
@@ -437,14 +439,14 @@ def skeleton(file: TableFile, *, target: str | None = None, regression: bool = F
     if target is not None:
         check_is_column(target, file.names)
     with readable(file.path):
-        cells = file.sample(_ROWS)
-        entries: dict[str, Any] = {name: _entry(cells[name]) for name in file.names}
+        cells = file.sample(_SAMPLED_ROWS)
+        entries: dict[str, Any] = {name: _skeleton_entry(cells[name]) for name in file.names}
     if target is not None:
         entries[target] = {"range": [None, None]} if regression else {"values": []}
-    return _written(entries)
+    return _schema_text(entries)
 
 
-def _written(entries: Mapping[str, Any]) -> str:
+def _schema_text(entries: Mapping[str, Any]) -> str:
     lines = [f"  {json.dumps(name)}: {json.dumps(rule)}" for name, rule in entries.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -453,14 +455,14 @@ def is_skeleton(content: bytes) -> bool:
     """Whether a file is as `skeleton` wrote it; what was filled in holds somebody's work."""
     try:
         schema = unambiguous_json(content.decode("utf-8"))
-        if not isinstance(schema, dict) or _written(schema).encode() != content:
+        if not isinstance(schema, dict) or _schema_text(schema).encode() != content:
             return False
-        return all(is_unfilled(rule) and set(rule) <= _EMPTY for rule in schema.values())
+        return all(is_unfilled(rule) and set(rule) <= _SKELETON_PARTS for rule in schema.values())
     except (ValueError, RecursionError):
         return False
 
 
-def _entry(column: Any) -> dict[str, Any]:
+def _skeleton_entry(column: Any) -> dict[str, Any]:
     try:
         cells = read(column)
     except BadCells:

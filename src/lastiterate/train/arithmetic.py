@@ -57,14 +57,15 @@ from lastiterate.train.noise import (
     released_error,
     released_size,
 )
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objectives import UNIT_ROUNDOFF, Objective
 
-_WORDS = 1.2, 128.0  # for a number, and for each time some are drawn; generously
-_LARGEST_NOISE = 12.0  # standard deviations
+# Random words for a number, and for each time some are drawn; generously.
+_WORDS_PER_NUMBER, _WORDS_PER_DRAW = 1.2, 128.0
+
+_LARGEST_NOISE_STDS = 12.0  # standard deviations
 EXPONENT = 80.0
-_SHARE = 32.0  # theta is one over so many times the number of steps
-_ATTEMPTS = 40
-UNIT_ROUNDOFF = 2.0**-53
+_INVERSE_THETA_PER_STEP = 32.0  # theta is one over so many times the number of steps
+_MAX_REACH_ROUNDS = 40
 UNLIKELY_SIZE = 1e-30  # the probability of a batch beyond the largest that is charged for
 LEAST_CENTRED = 0.04  # the least bound around a centre, in units of that on rows
 _UNDERFLOW = 1e-290
@@ -111,8 +112,8 @@ def arithmetic(
     examples, features = runs[0].batches.examples, problem.features
     classes = max(problem.objective.outputs, 2)
     others = [release_rounding(one, examples, features, classes) for one in other_releases]
-    mu = math.hypot(_mu(runs, problem, grid, limit), *(one.mu for one in others))
-    failure = math.fsum([_failure(runs, problem), *(one.failure for one in others)])
+    mu = math.hypot(_shift_cost(runs, problem, grid, limit), *(one.mu for one in others))
+    failure = math.fsum([_failure_probability(runs, problem), *(one.failure for one in others)])
     widened = at_least(mu, ulps=2.0 * len(others) + 4.0)
     return Arithmetic(grid.bits, limit, widened, at_least(failure, ulps=2.0))
 
@@ -123,8 +124,8 @@ def release_rounding(
     """How far a published statistic is from the exact one with exact noise."""
     size = released_size(release.kind, features, classes)
     error = released_error(release, examples, size) / release.noise_std
-    words = _WORDS[0] * size + _WORDS[1]
-    failure = size * TOTAL_VARIATION + _distinguishable(words)
+    words = _WORDS_PER_NUMBER * size + _WORDS_PER_DRAW
+    failure = size * TOTAL_VARIATION + _distinguishing_probability(words)
     return Rounding(at_least(error, ulps=2.0), up(failure, MILLIONS_OF_ROUNDINGS))
 
 
@@ -165,7 +166,7 @@ def chosen_grid(
         limit = _reach(runs[0], problem, grid)
         longest = float(longest_steps(runs[0], problem, grid.sizes, limit).max())
         # In units of 2^bits.
-        needed = (limit + 2.0 * start + longest) / grid.least_noise + _LARGEST_NOISE
+        needed = (limit + 2.0 * start + longest) / grid.least_noise + _LARGEST_NOISE_STDS
         if not needed < 2.0**WHOLE_BITS:
             break
         spare = WHOLE_BITS - math.ceil(math.log2(needed))
@@ -189,7 +190,7 @@ def _reach(run: TrainingRun, problem: Problem, grid: Grid) -> float:
     )
 
 
-def _mu(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float) -> float:
+def _shift_cost(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float) -> float:
     """The least cost of an error in every step, if none is left where a run ends."""
     run, root = runs[0], math.sqrt(problem.dimension)
     constants = contractions(run, grid.sizes)
@@ -209,22 +210,23 @@ def _mu(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float)
     return at_least(math.hypot(*mus), ulps=len(mus) + 2.0)
 
 
-def _failure(runs: Sequence[TrainingRun], problem: Problem) -> float:
+def _failure_probability(runs: Sequence[TrainingRun], problem: Problem) -> float:
     """The probability of all events that `mu` leaves out."""
     draws, words, found = 0.0, 0.0, 0.0
     for run in runs:
         draws += (run.steps + 1) * problem.dimension
-        words += (run.steps + 1) * _WORDS[1] + _batch_words(run)
+        words += (run.steps + 1) * _WORDS_PER_DRAW + _batch_words(run)
         found += exceeded_with(run.steps + 1)
         if not run.batches.exact_size:
             found += run.steps * UNLIKELY_SIZE
-    words += _WORDS[0] * draws
+    words += _WORDS_PER_NUMBER * draws
     return up(
-        found + draws * TOTAL_VARIATION + 2.0 * _distinguishable(words), MILLIONS_OF_ROUNDINGS
+        found + draws * TOTAL_VARIATION + 2.0 * _distinguishing_probability(words),
+        MILLIONS_OF_ROUNDINGS,
     )
 
 
-def _distinguishable(words: float) -> float:
+def _distinguishing_probability(words: float) -> float:
     """The probability of telling so much keystream from random words by equal blocks.
 
     A cipher's blocks of two words are all different, as random ones need not be.  Twice that of two
@@ -296,7 +298,7 @@ def reach(
     `errors` are those of the steps, given a reach.
     """
     steps = sizes.size
-    theta = 1.0 / (_SHARE * steps)
+    theta = 1.0 / (_INVERSE_THETA_PER_STEP * steps)
     growth, drift = _growth_and_drift(run, problem, sizes, theta)
     dimension = problem.dimension
     variance = float((noises**2).sum())
@@ -305,7 +307,7 @@ def reach(
     floors = (1.0 + theta) * dimension * before**2
     log_factor = float(np.log(growth).sum()) + 2.0 * steps * math.log1p(theta)
     if not log_factor < 600.0:
-        return _within(run, math.inf)
+        return _within_the_ball(run, math.inf)
 
     def with_errors(given: float) -> float:
         added = (1.0 + theta) * drift + (1.0 + 1.0 / theta) * (errors(given) ** 2 + floors)
@@ -313,7 +315,7 @@ def reach(
         floor = float(units.max()) * math.sqrt(dimension)
         return up(math.sqrt(squared) + floor, MILLIONS_OF_ROUNDINGS)
 
-    return _within(run, _stable(with_errors))
+    return _within_the_ball(run, _stable_reach(with_errors))
 
 
 def _growth_and_drift(
@@ -330,10 +332,10 @@ def _growth_and_drift(
     return growth, np.where(kept, near, (1.0 + 1.0 / theta) * steepest**2)
 
 
-def _stable(with_errors: Callable[[float], float]) -> float:
+def _stable_reach(with_errors: Callable[[float], float]) -> float:
     """A number that is not below what it gives; inf if none is found."""
     found = with_errors(0.0)
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_REACH_ROUNDS):
         given = found * 1.0001
         found = with_errors(given)
         if found <= given:
@@ -341,7 +343,7 @@ def _stable(with_errors: Callable[[float], float]) -> float:
     return math.inf
 
 
-def _within(run: TrainingRun, found: float) -> float:
+def _within_the_ball(run: TrainingRun, found: float) -> float:
     """In a ball, to which points are brought before each step, no further than that."""
     if isinstance(run.domain, Ball):
         return min(found, up(run.domain.diameter / 2.0, 1e-6))

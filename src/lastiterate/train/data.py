@@ -35,8 +35,8 @@ from lastiterate.train.rows import (
     FAST_ROUNDING,
     PROVED_ROUNDING,
     SHORTEST,
+    RowIndex,
     Rows,
-    Selection,
     chunks,
     far_rows,
     is_mapped,
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from lastiterate.train.objectives import Objective
 
 PROVED, FAST = "proved", "fast"  # products in float64, or in the precision of the rows
-LEAST_BYTES = 16
-_MOST_BYTES = 64  # of a key of BLAKE2b
-_SIZE = 16
-_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _SIZE}}}")
+LEAST_KEY_BYTES = 16
+_MOST_KEY_BYTES = 64  # of a key of BLAKE2b
+_DIGEST_BYTES = 16
+_DIGEST_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
 MEASURED = ("interval_estimate_", "interval_covariance_")
 
@@ -176,23 +176,23 @@ class Examples:
 
     def own(self, order: Order | None = None) -> Examples:
         """The examples of `order` in memory that nobody else has, but for rows in a file."""
-        chosen: Selection = slice(None) if order is None else order
+        chosen: RowIndex = slice(None) if order is None else order
         rows = self.rows if self.is_mapped else own_copy(self.rows, order)
         targets = self.targets[chosen].copy()
         silent = None if self.silent is None else self.silent[chosen].copy()
         weights = None if self.weights is None else self.weights[chosen].copy()
         return replace(self, rows=rows, targets=targets, silent=silent, weights=weights)
 
-    def batch(self, chosen: Selection) -> Batch:
+    def batch(self, chosen: RowIndex) -> Batch:
         """Some of them."""
         if self.is_mapped:
-            return self.read(chosen)._made(slice(None))
+            return self.read(chosen)._make_batch(slice(None))
         if not isinstance(chosen, slice) or self.least_factor < SHORTEST:
-            return self._made(chosen)
+            return self._make_batch(chosen)
         # Views of the same memory in every epoch, which take longer to make than to look up.
         where = chosen.start, chosen.stop
         if where not in self._views:
-            self._views[where] = self._made(chosen)
+            self._views[where] = self._make_batch(chosen)
         return self._views[where]
 
     @cached_property
@@ -217,14 +217,14 @@ class Examples:
         """The factor of each row before its share of the centre is subtracted."""
         return self.factors if self.centre is None else self.factors * self.shifts
 
-    def read(self, chosen: Selection) -> Examples:
+    def read(self, chosen: RowIndex) -> Examples:
         """The chosen examples, with rows read from the file as they are now."""
         silent = None if self.silent is None else self.silent[chosen]
         weights = None if self.weights is None else self.weights[chosen]
         rows, targets = read(self.rows, chosen), self.targets[chosen]
         return replace(self, rows=rows, targets=targets, silent=silent, weights=weights)
 
-    def _made(self, chosen: Selection) -> Batch:
+    def _make_batch(self, chosen: RowIndex) -> Batch:
         rows, targets, factors = self.rows[chosen], self.targets[chosen], self.factors[chosen]
         least = self.least_factor
         silent = None if self.silent is None else self.silent[chosen]
@@ -306,8 +306,8 @@ def linear_outputs(
 def secret_key(key: Any) -> bytes:
     """The key, or what the file holds that a path names."""
     must_be = (
-        f"a secret of {LEAST_BYTES} to {_MOST_BYTES} bytes, or the path of a file that holds one "
-        "(as `openssl rand -out key 32` writes it)"
+        f"a secret of {LEAST_KEY_BYTES} to {_MOST_KEY_BYTES} bytes, or the path of a file that "
+        "holds one (as `openssl rand -out key 32` writes it)"
     )
     if isinstance(key, str | Path):
         try:
@@ -319,30 +319,32 @@ def secret_key(key: Any) -> bytes:
         found, name = bytes(key), "key"
     else:
         raise InvalidType("key", must_be=must_be, found=f"a {type(key).__name__}")
-    if not LEAST_BYTES <= len(found) <= _MOST_BYTES:
+    if not LEAST_KEY_BYTES <= len(found) <= _MOST_KEY_BYTES:
         raise InvalidParameter(name, must_be=must_be, found=f"{len(found)} bytes")
     return found
 
 
 def data_digest(examples: Examples, key: bytes) -> str:
     """Keyed digest of rows, targets, silent examples and weights, with types and order."""
-    total = hashlib.blake2b(key=key, digest_size=_SIZE, person=b"lastiterate data")
+    total = hashlib.blake2b(key=key, digest_size=_DIGEST_BYTES, person=b"lastiterate data")
     rows = examples.rows
     total.update(repr((rows.shape, str(rows.dtype), isinstance(rows, np.ndarray))).encode())
     for _, part in chunks(rows):
         held = [part] if isinstance(part, np.ndarray) else [part.indptr, part.indices, part.data]
         for array in held:
-            total.update(_bytes(array))
+            total.update(_bytes_of(array))
     silent = np.zeros(0, dtype=bool) if examples.silent is None else examples.silent
     weights = () if examples.weights is None else (examples.weights,)
     for array in (examples.targets, silent, *weights):
-        total.update(repr((array.shape, str(array.dtype))).encode() + _bytes(array))
+        total.update(repr((array.shape, str(array.dtype))).encode() + _bytes_of(array))
     return total.hexdigest()
 
 
 def row_digests(data: str, rows: Iterable[int], key: bytes) -> list[str]:
     """Keyed digests of rows, from the data's digest and row numbers; row contents are not used."""
-    begun = hashlib.blake2b(data.encode(), key=key, digest_size=_SIZE, person=b"lastiterate row")
+    begun = hashlib.blake2b(
+        data.encode(), key=key, digest_size=_DIGEST_BYTES, person=b"lastiterate row"
+    )
     found = []
     for row in rows:
         one = begun.copy()
@@ -353,7 +355,7 @@ def row_digests(data: str, rows: Iterable[int], key: bytes) -> list[str]:
 
 def is_digest(text: object) -> bool:
     """Whether it looks like one of these."""
-    return isinstance(text, str) and _PATTERN.fullmatch(text) is not None
+    return isinstance(text, str) and _DIGEST_PATTERN.fullmatch(text) is not None
 
 
 def same(one: str, other: str) -> bool:
@@ -361,7 +363,7 @@ def same(one: str, other: str) -> bool:
     return hmac.compare_digest(one, other)
 
 
-def _bytes(array: NDArray[Any]) -> bytes:
+def _bytes_of(array: NDArray[Any]) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 

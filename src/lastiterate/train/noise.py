@@ -54,8 +54,8 @@ FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact
 MARGIN = 2.0**-40  # of the decision by floats, and of the tables
 CORE, WEDGE, DEEPER, WASTE = range(4)
 NOT_CORE = 0xFF
-_CHUNK = 1 << 16
-_LOADED = "lastiterate.train.compiled.rounded_normal"
+_NUMBERS_AT_ONCE = 1 << 16
+_COMPILED_MODULE = "lastiterate.train.compiled.rounded_normal"
 _SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
 _BOX = np.uint64(2**BOX_BITS - 1)
 _SIGN = np.uint64(BOX_BITS)
@@ -309,11 +309,11 @@ def rounded_normals(words: Source, count: int, bits: int) -> Whole:
     """
     assert BIN_BITS < bits <= MOST_BITS
     out = np.empty(count, np.int64)
-    if 0 < count <= _CHUNK:
+    if 0 < count <= _NUMBERS_AT_ONCE:
         _fill(words, out, bits)
         return out
-    for start in range(0, count, _CHUNK):
-        _fill(words, out[start : start + _CHUNK], bits)
+    for start in range(0, count, _NUMBERS_AT_ONCE):
+        _fill(words, out[start : start + _NUMBERS_AT_ONCE], bits)
     return out
 
 
@@ -325,7 +325,7 @@ class Pending(NamedTuple):
     level: NDArray[np.intp]
 
 
-_NONE = Pending(np.empty(0, np.intp), np.empty(0, np.uint64), np.empty(0, np.intp))
+_NO_PENDING = Pending(np.empty(0, np.intp), np.empty(0, np.uint64), np.empty(0, np.intp))
 
 
 class Progress(NamedTuple):
@@ -342,7 +342,9 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
     spare = out.size // _SPARE_SHARE + _SPARE
     drawn = words(out.size + spare)
     # Both ways give the same numbers, so that what was loaded for longer draws does for short ones.
-    fast = compiled("rounded_normal", _CHUNK if _LOADED in sys.modules else out.size)
+    fast = compiled(
+        "rounded_normal", _NUMBERS_AT_ONCE if _COMPILED_MODULE in sys.modules else out.size
+    )
     if fast is not None and fast.filled(drawn, out, bits):
         return
     begin, rounds = (_begin, _rounds) if fast is None else (fast.begin, fast.rounds)
@@ -351,8 +353,8 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
     while True:
         # The words of the last round, which alone may have left doubts.
         last = extra[done.used - 2 * done.before.where.size : done.used].reshape(2, -1)
-        late = [_decided(done.before, k, last, words, out, bits) for k in done.doubtful]
-        pending = _joined(done.left, [one for one in late if one is not None])
+        late = [_decide(done.before, k, last, words, out, bits) for k in done.doubtful]
+        pending = _append_late(done.left, [one for one in late if one is not None])
         if not pending.where.size:
             return
         extra = extra[done.used :]
@@ -365,22 +367,22 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
 def _begin(first: Words, extra: Words, out: Whole, bits: int) -> Progress:
     """The numbers of core boxes, and rounds for the others."""
     bins = tables().core_bin[first & _BOX]
-    out[:] = _numbers(bins, first, bits)
+    out[:] = _signed_numbers(bins, first, bits)
     where = np.flatnonzero(bins == NOT_CORE)
     return _rounds(Pending(where, first[where], np.zeros(where.size, np.intp)), extra, out, bits)
 
 
 def _rounds(pending: Pending, extra: Words, out: Whole, bits: int) -> Progress:
     """Rounds until words run out, nothing is pending, or floats cannot decide."""
-    before, used, doubtful = _NONE, 0, _NONE.where
+    before, used, doubtful = _NO_PENDING, 0, _NO_PENDING.where
     while not doubtful.size and 0 < 2 * pending.where.size <= extra.size - used:
         drawn = extra[used : used + 2 * pending.where.size].reshape(2, -1)
         before, used = pending, used + drawn.size
-        pending, doubtful = _again(pending, drawn, out, bits)
+        pending, doubtful = _one_round(pending, drawn, out, bits)
     return Progress(before, pending, doubtful, used)
 
 
-def _again(
+def _one_round(
     pending: Pending, drawn: Words, out: Whole, bits: int
 ) -> tuple[Pending, NDArray[np.intp]]:
     """One round: what is still pending, and which of the pending floats cannot decide."""
@@ -391,14 +393,16 @@ def _again(
     below, above = _sides(found, level, at, word, drawn[0])
     wedge = kind == WEDGE
     kept = np.flatnonzero(wedge & below)
-    out[where[kept]] = _numbers(found.bin[level[kept], at[kept]], word[kept], bits)
+    out[where[kept]] = _signed_numbers(found.bin[level[kept], at[kept]], word[kept], bits)
     rest = np.flatnonzero(~wedge | above)
     following = np.where(kind[rest] == DEEPER, level[rest] + 1, 0)
     word = drawn[1][rest]
     at = (word & _BOX).astype(np.intp)
     core = found.kind[following, at] == CORE
     known = np.flatnonzero(core)
-    out[where[rest[known]]] = _numbers(found.bin[following[known], at[known]], word[known], bits)
+    out[where[rest[known]]] = _signed_numbers(
+        found.bin[following[known], at[known]], word[known], bits
+    )
     open_ = np.flatnonzero(~core)
     left = Pending(where[rest[open_]], word[open_], following[open_])
     return left, np.flatnonzero(wedge & ~below & ~above)
@@ -415,7 +419,7 @@ def _sides(
     return t < down(graph, MARGIN), t > up(graph, MARGIN)
 
 
-def _numbers(bins: NDArray[np.unsignedinteger], word: Words, bits: int) -> Whole:
+def _signed_numbers(bins: NDArray[np.unsignedinteger], word: Words, bits: int) -> Whole:
     """The signed whole numbers of points in these bins."""
     within = (word >> np.uint64(64 - (bits - BIN_BITS))).astype(np.int64)
     number = (bins.astype(np.int64) << (bits - BIN_BITS)) | within
@@ -423,7 +427,7 @@ def _numbers(bins: NDArray[np.unsignedinteger], word: Words, bits: int) -> Whole
     return np.asarray(number ^ -((word >> _SIGN) & np.uint64(1)).astype(np.int64))
 
 
-def _decided(
+def _decide(
     pending: Pending, k: int, drawn: Words, words: Source, out: Whole, bits: int
 ) -> tuple[int, int, int] | None:
     """Decide one pending number by multiprecision; what is pending of it then, if anything is."""
@@ -431,12 +435,12 @@ def _decided(
     at = int(word & _BOX)
     where = int(pending.where[k])
     if is_below(level, at, int(word >> _FRACTION), int(drawn[0, k]), lambda: int(words(1)[0])):
-        out[where] = _numbers(found.bin[level : level + 1, at], word, bits)[0]
+        out[where] = _signed_numbers(found.bin[level : level + 1, at], word, bits)[0]
         return None
     word, at = drawn[1, k], int(drawn[1, k] & _BOX)
     if found.kind[0, at] != CORE:
         return where, int(word), 0
-    out[where] = _numbers(found.bin[:1, at], word, bits)[0]
+    out[where] = _signed_numbers(found.bin[:1, at], word, bits)[0]
     return None
 
 
@@ -461,7 +465,7 @@ def is_below(level: int, at: int, fraction: int, ordinate: int, more: Callable[[
         fraction, ordinate, known = (fraction << 64) | more(), (ordinate << 64) | more(), known + 64
 
 
-def _joined(pending: Pending, late: list[tuple[int, int, int]]) -> Pending:
+def _append_late(pending: Pending, late: list[tuple[int, int, int]]) -> Pending:
     if not late:
         return pending
     where, word, level = zip(*late, strict=True)
@@ -492,7 +496,7 @@ class Grid:
     @cached_property
     def units(self) -> Array:
         """The unit of each step."""
-        return np.asarray(_of_the_next(self.noises) * 2.0**-self.bits)
+        return np.asarray(_this_or_the_next(self.noises) * 2.0**-self.bits)
 
     @property
     def least_noise(self) -> float:
@@ -521,7 +525,7 @@ def publications(runs: Sequence[TrainingRun]) -> list[int]:
     return [int(end) for end in np.cumsum(lengths)]
 
 
-def _of_the_next(noises: Array) -> Array:
+def _this_or_the_next(noises: Array) -> Array:
     """Each noise, or the next that is not 0; the last there is, where none follows."""
     known = np.flatnonzero(noises > 0.0)
     following = np.searchsorted(known, np.arange(noises.size))

@@ -51,11 +51,13 @@ __all__ = [
 
 CLIPS = ("envelope", "margin")  # of several classes
 ELEMENTARY = 2.0**-44  # relative error of exponentials and logarithms that is allowed for
-_ROUNDING = 2.0**-53
+UNIT_ROUNDOFF = 2.0**-53
 _LEAST_CLIP = 1e-100  # whose squares are numbers
-_FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
+_FAR_TARGET = (
+    1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
+)
 OBJECTIVES: dict[str, type[Objective]] = {}
-ULPS = 8
+_ULPS = 8
 Labels = NDArray[np.intp]
 
 
@@ -165,12 +167,12 @@ class Objective(ABC):
 
     def loss(self, *, radius: float, l2: float) -> Loss:
         """Loss constants for bounds, for rows (intercept's constant included) within `radius`."""
-        smoothness = at_least(self.curvature * radius * radius + l2, ulps=ULPS)
+        smoothness = at_least(self.curvature * radius * radius + l2, ulps=_ULPS)
         return Loss(smoothness=smoothness, strong_convexity=l2, regulariser=l2)
 
     def gradient_bound(self, *, radius: float) -> float:
         """The largest norm of an example's gradient, the penalty's left out."""
-        return at_least(self.residual_bound * radius, ulps=ULPS)
+        return at_least(self.residual_bound * radius, ulps=_ULPS)
 
     def sensitivity(self, *, radius: float, adjacency: str) -> float:
         """How far two examples' gradients (or one and 0, if left out) may be apart."""
@@ -198,14 +200,14 @@ class Logistic(Objective):
 
     @property
     def curvature(self) -> float:
-        return _spread(self.clip)
+        return _largest_variance(self.clip)
 
     @property
     def residual_error(self) -> float:
         return 2.0 * ELEMENTARY  # the sigmoid is an exponential and two roundings, at most 1
 
     def loss_at_start(self, offset: float) -> float:
-        return _up(math.log(2.0) + self.clip * offset)
+        return _round_up(math.log(2.0) + self.clip * offset)
 
     def admits(self, y: NDArray[Any]) -> bool:
         return are_labels(y, 2)
@@ -270,19 +272,21 @@ class Softmax(Objective):
         # An exponential, a sum of all classes and a division; the margin's factor adds as much
         # twice over.  Where the envelope is solved for, logarithms of all classes are off by the
         # error of an exponential and by that of their sum, times the root of their number.
-        rounded = 4.0 * (ELEMENTARY + 2.0 * (self.classes + 16) * _ROUNDING)
+        rounded = 4.0 * (ELEMENTARY + 2.0 * (self.classes + 16) * UNIT_ROUNDOFF)
         if self.kind == "margin" or self.clip == 2**0.5:
             return rounded
         root = math.sqrt(self.classes)
-        return _up(envelope.TOLERANCE + root * (ELEMENTARY + 4.0 * self.classes * _ROUNDING))
+        return _round_up(
+            envelope.TOLERANCE + root * (ELEMENTARY + 4.0 * self.classes * UNIT_ROUNDOFF)
+        )
 
     def loss_at_start(self, offset: float) -> float:
-        return _up(math.log(self.classes) + self.clip * offset)
+        return _round_up(math.log(self.classes) + self.clip * offset)
 
     @property
     def curvature(self) -> float:
         share = (self.classes - 1) / self.classes if self.kind == "envelope" else 0.5
-        return 2.0 * _spread(self.clip * share**0.5)
+        return 2.0 * _largest_variance(self.clip * share**0.5)
 
     def admits(self, y: NDArray[Any]) -> bool:
         return are_labels(y, self.classes)
@@ -323,7 +327,7 @@ class Huber(Objective):
 
     @property
     def residual_error(self) -> float:
-        return 2.0 * _ROUNDING * self.clip  # what is clipped has no error
+        return 2.0 * UNIT_ROUNDOFF * self.clip  # what is clipped has no error
 
     def loss_at_start(self, offset: float) -> float:
         del offset
@@ -334,7 +338,7 @@ class Huber(Objective):
 
     @property
     def exposing_targets(self) -> NDArray[Any]:
-        return self.clip * _FAR * np.array([-1.0, 1.0])
+        return self.clip * _FAR_TARGET * np.array([-1.0, 1.0])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = u - y
@@ -369,10 +373,10 @@ class SmoothedHinge(Objective):
 
     @property
     def residual_error(self) -> float:
-        return 4.0 * _ROUNDING * self.clip  # what is clipped has no error
+        return 4.0 * UNIT_ROUNDOFF * self.clip  # what is clipped has no error
 
     def loss_at_start(self, offset: float) -> float:
-        return _up(self.clip * (1.0 + offset))
+        return _round_up(self.clip * (1.0 + offset))
 
     def admits(self, y: NDArray[Any]) -> bool:
         return are_labels(y, 2)
@@ -386,14 +390,14 @@ class SmoothedHinge(Objective):
         return -sign * np.clip((1.0 - sign * u) / self.width, 0.0, self.clip)
 
 
-def _up(value: float) -> float:
-    return at_least(value, ulps=ULPS)
+def _round_up(value: float) -> float:
+    return at_least(value, ulps=_ULPS)
 
 
-def _spread(mass: float) -> float:
+def _largest_variance(mass: float) -> float:
     """The largest p(1 - p) with p at most `mass`, rounded up."""
-    share = min(at_least(mass, ulps=ULPS), 0.5)
-    return at_least(share * (1.0 - share), ulps=ULPS)
+    share = min(at_least(mass, ulps=_ULPS), 0.5)
+    return at_least(share * (1.0 - share), ulps=_ULPS)
 
 
 def are_labels(y: NDArray[Any], classes: int) -> bool:
@@ -446,14 +450,14 @@ def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
     """
     fast = compiled("envelope", u.size)
     if fast is None:
-        return _clipped(u, y, c)
+        return _envelope_residual(u, y, c)
     residual, left = fast.clipped(u, y, c, CERTIFIED)
     if left.size:
-        residual[:, left] = _clipped(u[:, left], y[left], c)
+        residual[:, left] = _envelope_residual(u[:, left], y[left], c)
     return np.asarray(residual)
 
 
-def _clipped(u: Array, y: Labels, c: float) -> Array:
+def _envelope_residual(u: Array, y: Labels, c: float) -> Array:
     # The label's row changes places with the first, so that the others are the wrong classes.
     own = y * y.size + np.arange(y.size)
     logits: Array = np.subtract(u, u.ravel()[own], order="C")
