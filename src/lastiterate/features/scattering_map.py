@@ -21,6 +21,18 @@ All features are scaled down by :math:`2^{-20}`, which exceeds the sum of these 
 
 **Opponent colours.** Red, green and blue of a photograph are nearly the same image.  Their sum and
 the two contrasts that are orthogonal to it are not, and after normalisation all three count alike.
+
+**Filters.** A Morlet wavelet of scale j and direction e is a plane wave of frequency
+:math:`\xi = \tfrac34 \pi 2^{-j}` along e under a Gaussian of width :math:`\sigma = 0.8 \cdot 2^j`
+along e and :math:`\sigma / s` across it, less as much of the Gaussian as makes its integral 0.
+Its Fourier transform is real,
+
+.. math:: \hat\psi(\omega) = g(\omega - \xi e) - \kappa g(\omega), \qquad
+          g(\omega) = \exp\bigl(-\tfrac12 \sigma^2 (u^2 + v^2 / s^2)\bigr),
+
+where u and v are the parts of :math:`\omega` along and across e.  On a grid of pixels the sum
+over all frequencies that the grid cannot tell apart takes its place.  The low pass is a Gaussian
+of width :math:`0.8 \cdot 2^{J-1}`, so it smooths rows and columns one after the other.
 """
 
 from __future__ import annotations
@@ -279,19 +291,7 @@ def _smooth(images: Floats, bank: FilterBank, grid: int) -> Floats:
     return np.swapaxes(found, -1, -2)
 
 
-# Filters of the two-dimensional scattering transform, as arrays that are ready to multiply with.
-#
-# A Morlet wavelet of scale j and direction e is a plane wave of frequency
-# :math:`\xi = \tfrac34 \pi 2^{-j}` along e under a Gaussian of width :math:`\sigma = 0.8 \cdot 2^j`
-# along e and :math:`\sigma / s` across it, less as much of the Gaussian as makes its integral 0.
-# Its Fourier transform is real,
-#
-# .. math:: \hat\psi(\omega) = g(\omega - \xi e) - \kappa g(\omega), \qquad
-#           g(\omega) = \exp\bigl(-\tfrac12 \sigma^2 (u^2 + v^2 / s^2)\bigr),
-#
-# where u and v are the parts of :math:`\omega` along and across e.  On a grid of pixels the sum
-# over all frequencies that the grid cannot tell apart takes its place.  The low pass is a Gaussian
-# of width :math:`0.8 \cdot 2^{J-1}`, so it smooths rows and columns one after the other.
+# The filters, as arrays that are ready to multiply with.
 
 
 class FilterBank(NamedTuple):

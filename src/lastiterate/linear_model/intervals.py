@@ -1,4 +1,52 @@
-"""Confidence intervals of the coefficients of a fitted model."""
+r"""Confidence intervals of the coefficients of a fitted model.
+
+They follow from sums over all examples that are published with noise:
+
+=============================  ====================================================
+gradient                       :math:`r_i x_i`, at most cR long
+Hessian                        :math:`r'_i x_i x_i^T`, of Frobenius norm at most hR^2
+covariance of the gradient     :math:`r_i^2 x_i x_i^T`, at most (cR)^2
+=============================  ====================================================
+
+(r the clipped residual, r' its slope, x the row, which ends in a constant of half the bound on
+features.)  Sums are published twice: of gradients and Hessians at the published
+parameters :math:`w_0`, and of gradients and their covariance at a point :math:`w_1` that the
+first sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by
+the Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
+
+**Why two.** The Hessian H changes along a step, so after one step from :math:`w_0` an error of
+the order of the step's square is left, which no interval knows of, and it does not shrink as
+intervals do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian,
+:math:`\nu` that of the second gradient, and H' the mean Hessian from :math:`\hat w` to
+:math:`w_1`.  The second step ends at
+
+.. math:: w_2 - \hat w = (H + E)^{-1} \big((H + E - H')(w_1 - \hat w) - \nu\big),
+
+where the noise of the first gradient is in :math:`w_1` alone, times how much Hessians differ.  So
+its share is small.  The point :math:`w_1` is published, and may be any: the first step is
+shortened by the part of its gradient's square that noise is expected to have (James and Stein),
+since a longer step would lead away where there is little but noise.
+
+**Covariance** of the estimate :math:`w_2`, between two inverse noisy Hessians:
+
+- what sampling leaves: the covariance of gradients over n;
+- the noise of the second gradient;
+- the noise of the Hessian, times the length of the second step.
+
+All three are known, and no part of this needs the training to have converged.  What is left out
+is :math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum
+of that loss over the population that examples are drawn from, not for the coefficients of a loss
+without clip and penalty.
+
+**Sensitivity.** In units of their bounds all parts have norm at most 1.  Two matrices
+:math:`ss^T` of norm at most 1 are at most :math:`\sqrt2` apart.  Gradients have shares
+:math:`a_1, a_2` of squares and matrices :math:`b_1, b_2`, all adding up to 1.  At any point an
+example moves the vector of release k by at most :math:`\sqrt{a_k + b_k}`, or by
+:math:`\sqrt{4a_k + 2b_k}` if it is another.  The second point depends on the first release alone,
+and Gaussian mechanisms compose adaptively as if at once: squares add up, to 1, or to
+:math:`4(a_1 + a_2) + 2(b_1 + b_2)`.  Each row is cut to whole units beforehand, so sums are exact
+and a row adds its own part alone.
+"""
 
 from __future__ import annotations
 
@@ -164,52 +212,7 @@ def measured_attributes(found: tuple[Array, Array] | None) -> dict[str, Any]:
     return dict(zip(MEASURED, (None, None) if found is None else found, strict=True))
 
 
-# Confidence intervals of coefficients, from sums that are published with noise.
-#
-# =============================  ====================================================
-# gradient                       :math:`r_i x_i`, at most cR long
-# Hessian                        :math:`r'_i x_i x_i^T`, of Frobenius norm at most hR^2
-# covariance of the gradient     :math:`r_i^2 x_i x_i^T`, at most (cR)^2
-# =============================  ====================================================
-#
-# (r the clipped residual, r' its slope, x the row, which ends in a constant of half the bound on
-# features.)  Sums over all examples are published twice: of gradients and Hessians at the published
-# parameters :math:`w_0`, and of gradients and their covariance at a point :math:`w_1` that the
-# first sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by
-# the Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
-#
-# **Why two.** The Hessian H changes along a step, so after one step from :math:`w_0` an error of
-# the order of the step's square is left, which no interval knows of, and it does not shrink as
-# intervals do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian,
-# :math:`\nu` that of the second gradient, and H' the mean Hessian from :math:`\hat w` to
-# :math:`w_1`.  The second step ends at
-#
-# .. math:: w_2 - \hat w = (H + E)^{-1} \big((H + E - H')(w_1 - \hat w) - \nu\big),
-#
-# where the noise of the first gradient is in :math:`w_1` alone, times how much Hessians differ.  So
-# its share is small.  The point :math:`w_1` is published, and may be any: the first step is
-# shortened by the part of its gradient's square that noise is expected to have (James and Stein),
-# since a longer step would lead away where there is little but noise.
-#
-# **Covariance** of the estimate :math:`w_2`, between two inverse noisy Hessians:
-#
-# - what sampling leaves: the covariance of gradients over n;
-# - the noise of the second gradient;
-# - the noise of the Hessian, times the length of the second step.
-#
-# All three are known, and no part of this needs the training to have converged.  What is left out
-# is :math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum
-# of that loss over the population that examples are drawn from, not for the coefficients of a loss
-# without clip and penalty.
-#
-# **Sensitivity.** In units of their bounds all parts have norm at most 1.  Two matrices
-# :math:`ss^T` of norm at most 1 are at most :math:`\sqrt2` apart.  Gradients have shares
-# :math:`a_1, a_2` of squares and matrices :math:`b_1, b_2`, all adding up to 1.  At any point an
-# example moves the vector of release k by at most :math:`\sqrt{a_k + b_k}`, or by
-# :math:`\sqrt{4a_k + 2b_k}` if it is another.  The second point depends on the first release alone,
-# and Gaussian mechanisms compose adaptively as if at once: squares add up, to 1, or to
-# :math:`4(a_1 + a_2) + 2(b_1 + b_2)`.  Each row is cut to whole units beforehand, so sums are exact
-# and a row adds its own part alone.
+# The sums, published with noise, and the estimate that they lead to.
 
 
 class Matrices(Enum):

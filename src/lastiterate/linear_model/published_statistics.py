@@ -1,4 +1,4 @@
-"""Statistics published with noise beside a model's parameters; the guarantee includes each of them.
+r"""Statistics published with noise beside a model; the guarantee includes each of them.
 
 - the mean of the rows, around which they are centred;
 - counts of rows and targets far from their bounds.  Whether most rows are scaled down to a tenth
@@ -7,6 +7,28 @@
   is misspelt in the schema makes a feature that is always 0.
 
 Warnings and refusals follow from the published numbers alone.
+
+**Rate matching** shifts the outputs until mean probabilities match the shares of the classes.
+
+Clipped residuals count a rare class for less, so that its probabilities come out too small.
+After training, the counts N of the classes and the sums P of the probabilities of all rows are
+published with noise, and the outputs are shifted by :math:`\log N_k/P_k`.  Then the sums of the
+shifted model are published, and the shift is corrected by how far the first one led (a secant).
+
+The secant divides by the rate at which :math:`\log P_k` moved with the shift.  Were the rate read
+off two noisy sums, noise would pass for a rate, and a small rate makes a large step.  So it is
+weighed against 1, the rate of rare classes, as the mean of a normal posterior: with the first
+shift d, and v the variance of the noise on the logarithm of the ratio of the two sums, it is
+measured with variance :math:`v/d^2`, and expected to be 1 give or take t.  All of this follows
+from what is published, and costs nothing.
+
+One example adds to each of the three vectors nonnegative parts that add up to at most 1.  Such
+vectors have norms of at most 1 and are at most :math:`\sqrt2` apart.  So the three together are
+moved by :math:`\sqrt3`, or :math:`\sqrt6` if the example is another; the second sums look at what
+was published before, as adaptive composition allows.  Parts are cut to multiples of
+:math:`2^{-20}`, so sums are exact and a row adds its own parts alone, whatever the others are.
+
+An example of an undeclared label counts alike for all classes, in counts and sums.
 """
 
 from __future__ import annotations
@@ -53,8 +75,8 @@ _TEN_TIMES_AS_LONG = "more than ten times as long as the feature bound"
 
 _ADVICE = {
     _LONG: f"are {_TEN_TIMES_AS_LONG} and are scaled down to it, so little but their direction is "
-    "left: map columns to [-1, 1] by public ranges (a schema has them), or, if rows are centred around 0, "
-    "raise the feature bound",
+    "left: map columns to [-1, 1] by public ranges (a schema has them), or, if rows are centred "
+    "around 0, raise the feature bound",
     _SHORT: "are shorter than a tenth of the feature bound, so noise dominates them: lower the "
     "bound, or map columns to [-1, 1] by public ranges (a schema has them)",
     _TARGETS: "have a target outside the declared range, which counts as its end, or an undeclared "
@@ -110,8 +132,8 @@ def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) ->
         raise InvalidParameter(
             "feature_bound",
             must_be=f"set for such rows: {SCALED}",
-            found=f"{share} of the rows {_TEN_TIMES_AS_LONG}, 1 by default (the noisy count has cost "
-            f"a mu of {release.mu:.2g})",
+            found=f"{share} of the rows {_TEN_TIMES_AS_LONG}, 1 by default (the noisy count has "
+            f"cost a mu of {release.mu:.2g})",
         )
 
 
@@ -301,26 +323,6 @@ class PublishedStatistics:
 
 
 # A shift of the outputs after which mean probabilities match the shares of the classes.
-#
-# Clipped residuals count a rare class for less, so that its probabilities come out too small.
-# After training, the counts N of the classes and the sums P of the probabilities of all rows are
-# published with noise, and the outputs are shifted by :math:`\log N_k/P_k`.  Then the sums of the
-# shifted model are published, and the shift is corrected by how far the first one led (a secant).
-#
-# The secant divides by the rate at which :math:`\log P_k` moved with the shift.  Were the rate read
-# off two noisy sums, noise would pass for a rate, and a small rate makes a large step.  So it is
-# weighed against 1, the rate of rare classes, as the mean of a normal posterior: with the first
-# shift d, and v the variance of the noise on the logarithm of the ratio of the two sums, it is
-# measured with variance :math:`v/d^2`, and expected to be 1 give or take t.  All of this follows
-# from what is published, and costs nothing.
-#
-# One example adds to each of the three vectors nonnegative parts that add up to at most 1.  Such
-# vectors have norms of at most 1 and are at most :math:`\sqrt2` apart.  So the three together are
-# moved by :math:`\sqrt3`, or :math:`\sqrt6` if the example is another; the second sums look at what
-# was published before, as adaptive composition allows.  Parts are cut to multiples of
-# :math:`2^{-20}`, so sums are exact and a row adds its own parts alone, whatever the others are.
-#
-# An example of an undeclared label counts alike for all classes, in counts and sums.
 
 
 @dataclass(frozen=True)

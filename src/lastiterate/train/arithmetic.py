@@ -20,6 +20,63 @@ made up for before its publication, as one sees where the next run begins: mu^2 
 runs.  That is more than the cost for the last model alone, where errors may be made up for later.
 
 **Other releases** are one step each: `rint` of the statistic on the grid of its noise.
+
+**How far from 0 iterates may be, whatever the data are.** Let f be convex and nonnegative with
+:math:`f(0) \le f_0`, its gradients at most C long.  Then
+:math:`\langle x, \nabla f(x)\rangle \ge f(x) - f(0) \ge -f_0`, so that a step with
+:math:`\eta\lambda \le 1` has
+
+.. math:: |\phi(x)|^2 \le |x|^2 + A, \qquad A = 2\eta f_0 + \eta^2 C^2
+
+(on batches b'/b times as large as they should be, both times that, C squared).  Otherwise
+:math:`|\phi(x)| \le |1 - \eta\lambda||x| + \eta C`, which is
+:math:`|\phi|^2 \le (1 + \theta) \max(1, (1 - \eta\lambda)^2)|x|^2 + (1 + 1/\theta)\eta^2C^2`.
+
+The machine's step F is within e of phi *while the iterate is within B*.  Let it be phi, rounded,
+beyond B: that is another machine, which equals this one until an iterate leaves B.  Its iterate
+is the floor of :math:`Y = F + Z`, at most :math:`g\sqrt D` away, so that with
+:math:`\theta = 1/32T`
+
+.. math:: |F_k|^2 \le (1 + \theta)^2\rho_k|Y_{k-1}|^2 + A'_k, \qquad
+          A'_k = (1 + \theta)A_k + (1 + 1/\theta)\big(e_k^2 + (1 + \theta)g_{k-1}^2D\big).
+
+Divide by the product P of all these factors up to k.  With :math:`N^2 = \sum n_k^2` and
+:math:`1/\theta_k = 4N^2 - 2\sum_{j>k} n_j^2`, the identity
+:math:`E e^{\theta|a + Z|^2} = (1 - 2\theta n^2)^{-D/2} e^{\theta|a|^2/(1 - 2\theta n^2)}`
+telescopes to :math:`E e^{|Y|^2/4N^2} \le 2^{D/2} e^{\sum A'/2N^2}`, and so
+
+.. math:: B^2 = P\big(2\textstyle\sum A'_k + 2|x_0|^2 + 2\ln 2\,N^2 D + 4N^2 t\big)
+
+is exceeded at any of T steps with probability at most :math:`Te^{-t}`; t is 80.  Nothing here
+compares the machine with exact arithmetic.  Without noise the bound is certain.  B is chosen so
+that the errors e, which grow with it, leave it as it is.
+
+**How far a computed step may be from the exact one,** from public quantities alone.  Iterates are
+whole multiples of a unit g, products are float64, and a step computes
+
+.. math:: F = gK - g\,\mathrm{rint}\Big(\frac\eta g\big(\tfrac1b\textstyle\sum_i r_i x_i^T
+          + \lambda W\big)\Big), \qquad W = \mathrm{fl}(gK).
+
+The exact step at the same point, on the same batch, is phi.  Rows are those that count: float64
+numbers computed from each row alone, so that no error is made in them.  With :math:`u = 2^{-53}`
+and :math:`\gamma_n = nu/(1 - nu)`, which bounds the error of a sum of n products in any order,
+fused or not (Higham 2002, section 3.1), while |gK| is at most B,
+
+=================  ===========================================================================
+outputs            :math:`(\gamma_{d+8} + (2 + \sqrt K)u)(B\rho + |o|)`; the root is for logits
+                   less another, each of which is rounded
+residuals          curvature h times that, and :math:`e_r`, the objective's `residual_error`
+sum                residual errors times R; :math:`\gamma_{2b'+16}` of the sum of
+                   :math:`|r_i|\rho`: b' additions, and as many of parts (blocks, shards)
+scaling            8u of every term, which are seven roundings at most: a weight in (0, 1] is one
+                   of them; W instead of gK, :math:`2u(1 + c)B`
+grid               half a unit a coordinate for rint, and half where the grid changes
+ball               norm and scaling, twice :math:`\gamma_{D+8}` of its radius
+=================  ===========================================================================
+
+d features, K outputs, D parameters, o the offset of the outputs, R the radius of rows,
+:math:`\rho \ge R` what the parts of a row may add up to, c the bound on residuals, b' the largest
+batch.  Underflow adds less than 1e-290 to any number.
 """
 
 from __future__ import annotations
@@ -63,7 +120,7 @@ from lastiterate.train.objectives import UNIT_ROUNDOFF, Objective
 _WORDS_PER_NUMBER, _WORDS_PER_DRAW = 1.2, 128.0
 
 _LARGEST_NOISE_STDS = 12.0  # standard deviations
-EXPONENT = 80.0
+EXPONENT = 80.0  # t
 _INVERSE_THETA_PER_STEP = 32.0  # theta is one over so many times the number of steps
 _MAX_REACH_ROUNDS = 40
 UNLIKELY_SIZE = 1e-30  # the probability of a batch beyond the largest that is charged for
@@ -163,7 +220,7 @@ def chosen_grid(
     bits = BITS
     while bits >= LEAST_BITS:
         grid = grid_of(runs, bits)
-        limit = _reach(runs[0], problem, grid)
+        limit = reach(runs[0], problem, grid)
         longest = float(longest_steps(runs[0], problem, grid.sizes, limit).max())
         # In units of 2^bits.
         needed = (limit + 2.0 * start + longest) / grid.least_noise + _LARGEST_NOISE_STDS
@@ -177,17 +234,6 @@ def chosen_grid(
         "larger for such step sizes, or the steps fewer: no grid holds both iterates and noise"
     )
     raise InvalidParameter("run.noise_std", must_be=must_be, found=f"{runs[0].noise_std!r}"[:80])
-
-
-def _reach(run: TrainingRun, problem: Problem, grid: Grid) -> float:
-    return reach(
-        run,
-        problem,
-        grid.sizes,
-        grid.noises,
-        grid.units,
-        lambda given: step_errors(run, problem, grid.sizes, grid.units, given),
-    )
 
 
 def _shift_cost(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float) -> float:
@@ -249,35 +295,6 @@ def _batch_words(run: TrainingRun) -> float:
 
 
 # How far from 0 iterates may be, whatever the data are.
-#
-# **Bound.** Let f be convex and nonnegative with :math:`f(0) \le f_0`, its gradients at most C
-# long.  Then :math:`\langle x, \nabla f(x)\rangle \ge f(x) - f(0) \ge -f_0`, so that a step with
-# :math:`\eta\lambda \le 1` has
-#
-# .. math:: |\phi(x)|^2 \le |x|^2 + A, \qquad A = 2\eta f_0 + \eta^2 C^2
-#
-# (on batches b'/b times as large as they should be, both times that, C squared).  Otherwise
-# :math:`|\phi(x)| \le |1 - \eta\lambda||x| + \eta C`, which is
-# :math:`|\phi|^2 \le (1 + \theta) \max(1, (1 - \eta\lambda)^2)|x|^2 + (1 + 1/\theta)\eta^2C^2`.
-#
-# The machine's step F is within e of phi *while the iterate is within B*.  Let it be phi, rounded,
-# beyond B: that is another machine, which equals this one until an iterate leaves B.  Its iterate
-# is the floor of :math:`Y = F + Z`, at most :math:`g\sqrt D` away, so that with
-# :math:`\theta = 1/32T`
-#
-# .. math:: |F_k|^2 \le (1 + \theta)^2\rho_k|Y_{k-1}|^2 + A'_k, \qquad
-#           A'_k = (1 + \theta)A_k + (1 + 1/\theta)\big(e_k^2 + (1 + \theta)g_{k-1}^2D\big).
-#
-# Divide by the product P of all these factors up to k.  With :math:`N^2 = \sum n_k^2` and
-# :math:`1/\theta_k = 4N^2 - 2\sum_{j>k} n_j^2`, the identity
-# :math:`E e^{\theta|a + Z|^2} = (1 - 2\theta n^2)^{-D/2} e^{\theta|a|^2/(1 - 2\theta n^2)}`
-# telescopes to :math:`E e^{|Y|^2/4N^2} \le 2^{D/2} e^{\sum A'/2N^2}`, and so
-#
-# .. math:: B^2 = P\big(2\textstyle\sum A'_k + 2|x_0|^2 + 2\ln 2\,N^2 D + 4N^2 t\big)
-#
-# is exceeded at any of T steps with probability at most :math:`Te^{-t}`; t is 80.  Nothing here
-# compares the machine with exact arithmetic.  Without noise the bound is certain.  B is chosen so
-# that the errors e, which grow with it, leave it as it is.
 
 
 def exceeded_with(steps: int) -> float:
@@ -285,23 +302,14 @@ def exceeded_with(steps: int) -> float:
     return up(steps * math.exp(-EXPONENT), MILLIONS_OF_ROUNDINGS)
 
 
-def reach(
-    run: TrainingRun,
-    problem: Problem,
-    sizes: Array,
-    noises: Array,
-    units: Array,
-    errors: Callable[[float], Array],
-) -> float:
-    """B for steps of these sizes and noises (size 0 adds noise alone), from 0; inf if none is.
-
-    `errors` are those of the steps, given a reach.
-    """
+def reach(run: TrainingRun, problem: Problem, grid: Grid) -> float:
+    """B for the steps of a grid, from 0; inf if none is.  Steps of size 0 add noise alone."""
+    sizes, units = grid.sizes, grid.units
     steps = sizes.size
     theta = 1.0 / (_INVERSE_THETA_PER_STEP * steps)
     growth, drift = _growth_and_drift(run, problem, sizes, theta)
     dimension = problem.dimension
-    variance = float((noises**2).sum())
+    variance = float((grid.noises**2).sum())
     spread = variance * (2.0 * math.log(2.0) * dimension + 4.0 * EXPONENT)
     before = np.concatenate([[0.0], units[:-1]])
     floors = (1.0 + theta) * dimension * before**2
@@ -310,7 +318,8 @@ def reach(
         return _within_the_ball(run, math.inf)
 
     def with_errors(given: float) -> float:
-        added = (1.0 + theta) * drift + (1.0 + 1.0 / theta) * (errors(given) ** 2 + floors)
+        errors = step_errors(run, problem, sizes, units, given)
+        added = (1.0 + theta) * drift + (1.0 + 1.0 / theta) * (errors**2 + floors)
         squared = math.exp(log_factor) * (2.0 * float(added.sum()) + spread)
         floor = float(units.max()) * math.sqrt(dimension)
         return up(math.sqrt(squared) + floor, MILLIONS_OF_ROUNDINGS)
@@ -351,32 +360,6 @@ def _within_the_ball(run: TrainingRun, found: float) -> float:
 
 
 # How far a computed step may be from the exact one, from public quantities alone.
-#
-# Iterates are whole multiples of a unit g, products are float64, and a step computes
-#
-# .. math:: F = gK - g\,\mathrm{rint}\Big(\frac\eta g\big(\tfrac1b\textstyle\sum_i r_i x_i^T
-#           + \lambda W\big)\Big), \qquad W = \mathrm{fl}(gK).
-#
-# The exact step at the same point, on the same batch, is phi.  Rows are those that count: float64
-# numbers computed from each row alone, so that no error is made in them.  With :math:`u = 2^{-53}`
-# and :math:`\gamma_n = nu/(1 - nu)`, which bounds the error of a sum of n products in any order,
-# fused or not (Higham 2002, section 3.1), while |gK| is at most B,
-#
-# =================  ===========================================================================
-# outputs            :math:`(\gamma_{d+8} + (2 + \sqrt K)u)(B\rho + |o|)`; the root is for logits
-#                    less another, each of which is rounded
-# residuals          curvature h times that, and :math:`e_r`, the objective's `residual_error`
-# sum                residual errors times R; :math:`\gamma_{2b'+16}` of the sum of
-#                    :math:`|r_i|\rho`: b' additions, and as many of parts (blocks, shards)
-# scaling            8u of every term, which are seven roundings at most: a weight in (0, 1] is one
-#                    of them; W instead of gK, :math:`2u(1 + c)B`
-# grid               half a unit a coordinate for rint, and half where the grid changes
-# ball               norm and scaling, twice :math:`\gamma_{D+8}` of its radius
-# =================  ===========================================================================
-#
-# d features, K outputs, D parameters, o the offset of the outputs, R the radius of rows,
-# :math:`\rho \ge R` what the parts of a row may add up to, c the bound on residuals, b' the largest
-# batch.  Underflow adds less than 1e-290 to any number.
 
 
 def gamma(count: float) -> float:

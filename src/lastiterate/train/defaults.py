@@ -33,6 +33,16 @@ The least batch was chosen on validation splits of the training data (MNIST, Adu
 set): at 2 passes and epsilon 4, where it matters, 16 changes accuracy by .34, .28 and -.07 points
 against none (standard errors .2), 32 by -.32, .10 and .02, 64 by -1.6, -.2 and -.2.  What steps
 that fall change is in `benchmarks/utility_notes.md`.
+
+**The part of mu that is spent on the mean of rows.** What is spent on it must pay for itself.  With
+many rows .15 of mu gives a mean that is good enough.  With few, more is spent, up to .3: as much as
+brings the noise of the mean to a quarter of the bound on features.  Where even that leaves noise of
+more than half the bound, nothing is, as the mean would be lost in it.
+
+Chosen on validation splits of small data sets (`benchmarks/validation.py`, settings `shares`).
+Against .15 of mu and noise of at most a quarter throughout, columns that were mapped to ranges,
+and so have much in common, gain 4 to 20 points of accuracy where the rule differs (scikit-learn's
+digits, breast cancer and wine); rows that have nothing in common lose up to .7.
 """
 
 from __future__ import annotations
@@ -342,16 +352,6 @@ def gaussian_parameter(epsilon: float, delta: float) -> float:
 
 
 # The part of mu that is spent on the mean of rows, from public quantities only.
-#
-# What is spent on it must pay for itself.  With many rows .15 of mu gives a mean that is good
-# enough.  With few, more is spent, up to .3: as much as brings the noise of the mean to a quarter
-# of the bound on features.  Where even that leaves noise of more than half the bound, nothing is,
-# as the mean would be lost in it.
-#
-# Chosen on validation splits of small data sets (`benchmarks/validation.py`, settings `shares`).
-# Against .15 of mu and noise of at most a quarter throughout, columns that were mapped to ranges,
-# and so have much in common, gain 4 to 20 points of accuracy where the rule differs (scikit-learn's
-# digits, breast cancer and wine); rows that have nothing in common lose up to .7.
 
 
 def mean_release(mu: float, *, adjacency: str, features: int, examples: int) -> Release | None:

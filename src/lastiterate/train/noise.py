@@ -5,7 +5,34 @@ for every training anew: whoever sees the model cannot predict it.  A generator 
 or pickled, or used after a fork, so that the same noise is never used twice.  (A snapshot of a
 whole virtual machine that is resumed twice during one training cannot be noticed.)
 
-Noise is the floor of a Gaussian number on a grid, exactly (`rounded_normal`).
+Noise is rounded to a grid, exactly: it is the floor of 2^bits N for a standard normal N.
+
+**Method.** A point is drawn uniformly from a region that covers the graph of
+:math:`f(x) = e^{-x^2/2}, x \ge 0`, and kept if it lies below the graph.  Its abscissa then has
+the density f, and a random sign makes it normal.  The region consists of boxes of *equal area*,
+so that a box is chosen by random bits and no probability is ever stored or rounded:
+
+- level 0 has 2^14 boxes.  Bins of width 1/32 are filled with boxes of height :math:`v_0`; 16
+  boxes have no position of their own.
+- the area of those 16 is cut into 2^14 boxes of height :math:`v_1 = 16 v_0/2^{14}`, which cover
+  the next bins, and so on for 9 levels, up to x = 11.09.
+
+A box wholly below the graph (`CORE`) needs no test.  In a box that the graph passes through
+(`WEDGE`) an ordinate is drawn.  Floats decide which side of the graph the point lies on unless
+they are within :math:`2^{-40}` of each other.  Then multiprecision decides, and draws further
+bits of both coordinates until the rectangle that they determine lies on one side.
+
+**Law.** From uniform words the result has the law of floor(2^bits N) given |N| < 11.09.  That
+differs from floor(2^bits N) in total variation by erfc(11.09/sqrt 2), at most `TOTAL_VARIATION`,
+a draw.  Rejection from a uniform law is exact if boxes cover the graph, core boxes lie below it,
+areas are equal, and a test is decided only when it is right.  The first three are finite
+statements about `tables()`.  Of the last: the abscissa is known to :math:`2^{-55}`, the
+exponential is assumed to be right to :math:`2^{-44}`, every other rounding is one of float64, and
+f is at least .7 of a box's height wherever the graph meets the box, so that all of it is below
+:math:`2^{-43}`.  The tests prove the tables in interval arithmetic.
+
+**Word.** The lowest 14 bits name the box, the next is the sign, the upper 49 are the fraction of
+the bin.  Every word is used once.  Whatever is drawn is used in the same call: none is kept.
 """
 
 from __future__ import annotations
@@ -223,33 +250,6 @@ def randomness(random_state: Any) -> Randomness:
 
 
 # Gaussian noise rounded to a grid, exactly: the floor of 2^bits N for a standard normal N.
-#
-# **Method.** A point is drawn uniformly from a region that covers the graph of
-# :math:`f(x) = e^{-x^2/2}, x \ge 0`, and kept if it lies below the graph.  Its abscissa then has
-# the density f, and a random sign makes it normal.  The region consists of boxes of *equal area*,
-# so that a box is chosen by random bits and no probability is ever stored or rounded:
-#
-# - level 0 has 2^14 boxes.  Bins of width 1/32 are filled with boxes of height :math:`v_0`; 16
-#   boxes have no position of their own.
-# - the area of those 16 is cut into 2^14 boxes of height :math:`v_1 = 16 v_0/2^{14}`, which cover
-#   the next bins, and so on for 9 levels, up to x = 11.09.
-#
-# A box wholly below the graph (`CORE`) needs no test.  In a box that the graph passes through
-# (`WEDGE`) an ordinate is drawn.  Floats decide which side of the graph the point lies on unless
-# they are within :math:`2^{-40}` of each other.  Then multiprecision decides, and draws further
-# bits of both coordinates until the rectangle that they determine lies on one side.
-#
-# **Law.** From uniform words the result has the law of floor(2^bits N) given |N| < 11.09.  That
-# differs from floor(2^bits N) in total variation by erfc(11.09/sqrt 2), at most `TOTAL_VARIATION`,
-# a draw.  Rejection from a uniform law is exact if boxes cover the graph, core boxes lie below it,
-# areas are equal, and a test is decided only when it is right.  The first three are finite
-# statements about `tables()`.  Of the last: the abscissa is known to :math:`2^{-55}`, the
-# exponential is assumed to be right to :math:`2^{-44}`, every other rounding is one of float64, and
-# f is at least .7 of a box's height wherever the graph meets the box, so that all of it is below
-# :math:`2^{-43}`.  The tests prove the tables in interval arithmetic.
-#
-# **Word.** The lowest 14 bits name the box, the next is the sign, the upper 49 are the fraction of
-# the bin.  Every word is used once.  Whatever is drawn is used in the same call: none is kept.
 
 
 class Tables(NamedTuple):

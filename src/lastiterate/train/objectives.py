@@ -13,7 +13,18 @@ its gradient, the *residual*, has norm at most c and Lipschitz constant h, and
   most 2cR, and an example's from 0 by cR.
 
 Each class proves c and h for its clipped loss, so that what is descended is what is described.
-Residuals have one row for each output and one column for each example.
+Outputs and residuals have one row for each output and one column for each example.
+
+**Clipping that leaves a convex loss.** Scaling a softmax residual down to a norm is *not* the
+gradient of a convex function with three or more classes, and a step along it may drive two models
+apart.  The two clips here are gradients of convex losses.
+
+=====  ==============================================================
+u      logits, (classes, examples)
+y      labels, whole numbers below `classes`
+p      softmax of u; the residual is p - e_y
+c      the largest norm of a residual
+=====  ==============================================================
 """
 
 from __future__ import annotations
@@ -406,17 +417,6 @@ def are_labels(y: NDArray[Any], classes: int) -> bool:
 
 
 # Clipping that leaves a convex loss.
-#
-# Scaling a softmax residual down to a norm is *not* the gradient of a convex function with three or
-# more classes, and a step along it may drive two models apart.  The two clips here are gradients of
-# convex losses.  Logits and residuals have one row for each class and one column for each example.
-#
-# =====  ==============================================================
-# u      logits, (classes, examples)
-# y      labels, whole numbers below `classes`
-# p      softmax of u; the residual is p - e_y
-# c      the largest norm of a residual
-# =====  ==============================================================
 
 
 def softmax_residual(u: Array, y: Labels) -> Array:

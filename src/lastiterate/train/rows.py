@@ -1,4 +1,16 @@
-"""Rows of features, dense or sparse, in memory or in a file, read so that they are one's own."""
+"""Rows of features, dense or sparse, in memory or in a file, read so that they are one's own.
+
+**Factors** bring each row within a bound, from the row as it is when it is used.  A row's factor
+depends on the numbers of that row and on the bound alone: were it to depend on other rows, one
+example could move what all the others add to a gradient.  So every choice below is made row by row,
+and sums are those of `squared_norms`.
+
+A sum of n squares in floating point, added in whatever order, is within a relative
+:math:`(n + 1)u` of the exact one, u the unit of rounding of float64; factors are rounded down by
+as much.  They are also rounded down by `rounding`, the relative rounding of what is computed with
+them.  That follows from public settings and not from the rows' own precision: one row of float64
+makes an array of float32 rows one of float64.
+"""
 
 from __future__ import annotations
 
@@ -125,16 +137,6 @@ def compressed(rows: Rows) -> Rows:
 
 
 # The factor that brings each row within a bound, from the row as it is when it is used.
-#
-# A row's factor depends on the numbers of that row and on the bound alone: were it to depend on
-# other rows, one example could move what all the others add to a gradient.  So every choice below
-# is made row by row, and sums are those of `row_sums`.
-#
-# A sum of n squares in floating point, added in whatever order, is within a relative
-# :math:`(n + 1)u` of the exact one, u the unit of rounding of float64; factors are rounded down by
-# as much.  They are also rounded down by `rounding`, the relative rounding of what is computed with
-# them.  That follows from public settings and not from the rows' own precision: one row of float64
-# makes an array of float32 rows one of float64.
 
 
 @np.errstate(all="ignore")  # what raises must not depend on a row's size
