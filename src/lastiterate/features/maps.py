@@ -167,26 +167,15 @@ def share_of_norm(entries: int) -> float:
 
 
 @dataclass(frozen=True)
-class FourierMap(FeatureMap):
-    r"""The map of `RandomFourierFeatures`: cosines and sines of m/2 random projections.
-
-    A row is :math:`\sqrt{2/m} (\cos \theta_k, \sin \theta_k)_k`, whatever the phases
-    :math:`\theta_k` are, so its norm is 1.  An odd number of components is one more without the
-    last sine.
-    """
+class RandomMap(FeatureMap):
+    """A map of so many columns to so many random components, drawn by a public seed."""
 
     columns: int
     components: int
-    gamma: float
-    seed: int
-
-    kind: ClassVar[str] = "fourier"
 
     def __post_init__(self) -> None:
         _set_checked(self, "columns", _check.count, at_least=1, at_most=_MOST_COLUMNS)
         _set_checked(self, "components", _check.count, at_least=1, at_most=_MOST_COMPONENTS)
-        _set_checked(self, "gamma", _check.number, at_least=1e-12, at_most=1e12)
-        _set_checked(self, "seed", _check.count, at_least=0, at_most=_LARGEST_SEED)
 
     @property
     def input_width(self) -> int:
@@ -199,6 +188,26 @@ class FourierMap(FeatureMap):
     @property
     def block(self) -> int:
         return max(1, _NUMBERS_AT_ONCE // max(self.components, self.columns))
+
+
+@dataclass(frozen=True)
+class FourierMap(RandomMap):
+    r"""The map of `RandomFourierFeatures`: cosines and sines of m/2 random projections.
+
+    A row is :math:`\sqrt{2/m} (\cos \theta_k, \sin \theta_k)_k`, whatever the phases
+    :math:`\theta_k` are, so its norm is 1.  An odd number of components is one more without the
+    last sine.
+    """
+
+    gamma: float
+    seed: int
+
+    kind: ClassVar[str] = "fourier"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _set_checked(self, "gamma", _check.number, at_least=1e-12, at_most=1e12)
+        _set_checked(self, "seed", _check.count, at_least=0, at_most=_LARGEST_SEED)
 
     def map_block(self, rows: Array) -> Floats:
         """The cosines of some rows, followed by the sines."""
@@ -212,7 +221,7 @@ class FourierMap(FeatureMap):
 
 
 @dataclass(frozen=True)
-class QuadraticMap(FeatureMap):
+class QuadraticMap(RandomMap):
     r"""The map of `QuadraticSketch`: a sketch of all products of two entries of a row.
 
     A row x, scaled down to norm B if it is longer, becomes :math:`a = (x/B, 1)/\sqrt2`, whose norm
@@ -221,30 +230,15 @@ class QuadraticMap(FeatureMap):
     down to 1.
     """
 
-    columns: int
-    components: int
     seed: int
     input_bound: float
 
     kind: ClassVar[str] = "quadratic"
 
     def __post_init__(self) -> None:
-        _set_checked(self, "columns", _check.count, at_least=1, at_most=_MOST_COLUMNS)
-        _set_checked(self, "components", _check.count, at_least=1, at_most=_MOST_COMPONENTS)
+        super().__post_init__()
         _set_checked(self, "seed", _check.count, at_least=0, at_most=_LARGEST_SEED)
         _set_checked(self, "input_bound", _check.number, at_least=1e-12, at_most=1e12)
-
-    @property
-    def input_width(self) -> int:
-        return self.columns
-
-    @property
-    def width(self) -> int:
-        return self.components
-
-    @property
-    def block(self) -> int:
-        return max(1, _NUMBERS_AT_ONCE // max(self.components, self.columns))
 
     def map_block(self, rows: Array) -> Floats:
         """The sketches of some rows."""

@@ -177,11 +177,12 @@ class FixedFeatures(
         if sparse.issparse(X):
             must_be = "a dense array; sparse rows are not supported"
             raise InvalidType("X", must_be=must_be, found="a sparse matrix")
-        return discreetly(lambda: self._checked(X, reset=reset))
 
-    def _checked(self, X: Any, *, reset: bool) -> Any:
-        rows = self._flatten_images(plain_rows(X))
-        return validated(self, X, rows, reset=reset, dtype="numeric", ensure_all_finite=False)
+        def checked() -> Any:
+            rows = self._flatten_images(plain_rows(X))
+            return validated(self, X, rows, reset=reset, dtype="numeric", ensure_all_finite=False)
+
+        return discreetly(checked)
 
     def _flatten_images(self, X: Any) -> Any:
         """The rows of an array of more dimensions, if the transformer takes one."""

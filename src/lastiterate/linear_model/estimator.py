@@ -84,11 +84,43 @@ class PrivateLinearModel(
     _constant = 0.125
     _reach = REACH
 
-    def _fit(self, held: list[Any], ledger: Any = None, key: Any = None, other: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
+        """Train on rows `X` with labels or numbers `y`.
+
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows; a `numpy.memmap` is read block by block.
+        y : array, shape (examples,)
+            The labels, or the numbers to predict.
+        ledger : Ledger or path, optional
+            The ledger that the fit is charged to, before it begins.
+        key : bytes or path, optional
+            A secret key, or the file that holds it; needed for later unlearning.
+        **other
+            `sample_weight`, a weight in (0, 1] for each example, which must not depend on other
+            examples.  Anything else is refused.
+
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If settings or data cannot be used; messages quote no data.
+        BudgetExceeded
+            If the budget of the ledger does not suffice.
+        """
+        held = [X, y]
+        del X, y
+        return self._fit(held, ledger, key, other)
+
+    def _fit(self, held: list[Any], ledger: Any, key: Any, other: dict[str, Any]) -> Self:
         """Fit on X and y, held in a list so that no traceback keeps them; `other` is refused."""
         self._clear_fitted()
         try:
-            other = other or {}
             held.append(other.pop("sample_weight", None))
             refuse_unknown_arguments(other)
             self._fit_once(*held, ledger=ledger, key=key)

@@ -7,6 +7,7 @@ down to a common length, only the largest column would be left of a row.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
@@ -48,6 +49,13 @@ _TEXT_TYPES = (
     "utf8",
     "large_str",
 )  # types of pandas and polars
+# What scikit-learn is asked to check of rows.
+_LIMITS: dict[str, Any] = {
+    "accept_sparse": "csr",
+    "dtype": [np.float64, np.float32],
+    "order": "C",
+}
+
 _LABEL_SEQUENCE = "a sequence of at least two labels"
 _TARGET_COLUMN = "a column of targets, one for each row: text, numbers or truth values"
 
@@ -85,13 +93,7 @@ def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
 
 
 def _validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
-    rows = _plain_or_compressed(X)
-    limits: dict[str, Any] = {
-        "accept_sparse": "csr",
-        "dtype": [np.float64, np.float32],
-        "order": "C",
-    }
-    return validated(estimator, X, rows, reset=reset, **limits)
+    return validated(estimator, X, _plain_or_compressed(X), reset=reset, **_LIMITS)
 
 
 def _validate_for_fit(
@@ -103,16 +105,11 @@ def _validate_for_fit(
     if is_mapped(rows):
         estimator.n_features_in_ = rows.shape[1]
         _check_file(rows)
-        return rows, _check_length(as_column(y), rows)
-    limits: dict[str, Any] = {
-        "accept_sparse": "csr",
-        "dtype": [np.float64, np.float32],
-        "order": "C",
-        "ensure_min_samples": 2,
-    }
+        return rows, check_length(as_column(y), rows.shape[0])
+    limits = {**_LIMITS, "ensure_min_samples": 2}
     if any_target:
         rows = validated(estimator, X, rows, **limits)
-        return rows, _check_length(as_column(y), rows)
+        return rows, check_length(as_column(y), rows.shape[0])
     y = _as_numbers(y) if numeric and y is not None else y
     rows, targets = validate_data(estimator, rows, y, y_numeric=numeric, **limits)
     if is_frame(X):
@@ -181,10 +178,12 @@ def _check_file(rows: np.memmap[Any, Any]) -> None:
         raise InvalidParameter("X.mode", rows.mode, must_be=must_be)
 
 
-def _check_length(targets: NDArray[Any], rows: Any) -> NDArray[Any]:
-    if targets.size != rows.shape[0]:
-        must_be = f"as long as X, {rows.shape[0]}"
-        raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
+def check_length(targets: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The targets, which must be as many as there are rows."""
+    if targets.size != rows:
+        raise InvalidParameter(
+            "y", must_be=f"as long as X, {rows}", found=f"{targets.size} targets"
+        )
     return targets
 
 
@@ -342,8 +341,7 @@ class ScikitLearnParameters:
 
     def __new__(cls, *_: Any, **settings: Any) -> Any:
         known = signature(cls.__init__).parameters
-        for name in settings.keys() & _SUBSTITUTES.keys() - known.keys():
-            raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
+        _refuse_substituted(settings, known)
         if not any(one.kind is Parameter.VAR_KEYWORD for one in known.values()):
             _check.known_names(known, settings, cls.__name__)
         return super().__new__(cls)
@@ -366,8 +364,7 @@ class ScikitLearnParameters:
         InvalidType
             If it is a parameter that private models lack.
         """
-        for name in settings.keys() & _SUBSTITUTES.keys() - signature(type(self)).parameters.keys():
-            raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
+        _refuse_substituted(settings, signature(type(self)).parameters)
         return super().set_params(**settings)  # type: ignore[misc]  # of scikit-learn's base
 
     def __getattr__(self, name: str) -> Any:
@@ -377,6 +374,11 @@ class ScikitLearnParameters:
                 "own cost; fit separate models and compose their privacy_ reports"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _refuse_substituted(settings: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name in settings.keys() & _SUBSTITUTES.keys() - known.keys():
+        raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
 
 
 def refuse_unknown_arguments(given: dict[str, Any]) -> None:

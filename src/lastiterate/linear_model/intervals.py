@@ -60,7 +60,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import Array, IntArray, up
+from lastiterate._numerics.rounding import Array, up
 from lastiterate.errors import InvalidParameter, warn
 from lastiterate.other_releases import INTERVAL_SHARES, Release
 from lastiterate.train.data import MEASURED, Examples
@@ -346,15 +346,11 @@ def exact_sums(
             slope = objective.slopes(outputs, own.targets) / scale.slope
             factor = np.sqrt(np.clip(weights * slope, 0.0, 1.0))
         rows = dense / (scale.radius * unit)
-        gradient += _whole(np.trunc(residual[:, np.newaxis] * rows).sum(axis=0))
+        # Sums over a block are exact, and are added up exactly, of however many there are.
+        gradient += np.trunc(residual[:, np.newaxis] * rows).sum(axis=0).astype(np.int64)
         roots = np.trunc(factor[:, np.newaxis] * rows)
-        matrix += _whole(roots.T @ roots)
+        matrix += (roots.T @ roots).astype(np.int64)
     return gradient.astype(np.float64) * unit, matrix.astype(np.float64) * unit**2
-
-
-def _whole(sums: Array) -> IntArray:
-    """Exact sums over a block, to be added up exactly, of however many there are."""
-    return sums.astype(np.int64)
 
 
 def packed(gradient: Array, matrix: Array, matrices: Matrices) -> Array:

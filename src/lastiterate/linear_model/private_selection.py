@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.model_selection import ParameterGrid
@@ -42,12 +41,12 @@ from lastiterate.linear_model.estimator import (
     certificate_of,
 )
 from lastiterate.linear_model.inputs import refuse_unknown_arguments
-from lastiterate.linear_model.private_score import score_total
-from lastiterate.other_releases import ACCURACY, ERRORS, Release, published_record
+from lastiterate.linear_model.private_score import noisy_score, score_kind
+from lastiterate.other_releases import ACCURACY, Release, published_record
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
 from lastiterate.train.discreet import clear_locals
-from lastiterate.train.noise import SECURE, Randomness, noisy, randomness
+from lastiterate.train.noise import SECURE, Randomness, randomness
 
 # Settings that all trials share, and units of errors.
 _SHARED_SETTINGS = (
@@ -433,7 +432,7 @@ def _largest_mu(selection: Any, tries: Tries) -> float:
 
 
 def _score_release(selection: Any, mu: float) -> tuple[Release]:
-    kind = ACCURACY if is_classifier(selection.estimator) else ERRORS
+    kind = score_kind(selection.estimator)
     return (Release.of_mu(kind, mu, adjacency=selection.estimator.adjacency),)
 
 
@@ -478,9 +477,6 @@ def _run_trial(
         score = float(model.score(*public))
         return Trial(candidate, model, inputs, result, score, score)
     release = candidate.report.other_releases[-1]
-    total, count = score_total(model, X, y)
-    whole = np.array([total])
-    published = float(noisy(whole, release.noise_std, source, largest=2.0 * count)[0])
-    share = min(max(published / count, 0.0), 1.0)
+    share, published, _ = noisy_score(model, X, y, release, source)
     better = share if release.kind == ACCURACY else -share
     return Trial(candidate, model, inputs, result, better, published)

@@ -45,39 +45,6 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _constant = 0.25
     _reach = REGRESSION_REACH
 
-    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
-        """Train on rows `X` with targets `y`.
-
-        Parameters
-        ----------
-        X : array or sparse matrix, shape (examples, features)
-            The rows; a `numpy.memmap` is read block by block.
-        y : array, shape (examples,)
-            The targets.
-        ledger : Ledger or path, optional
-            The ledger that the fit is charged to, before it begins.
-        key : bytes or path, optional
-            A secret key, or the file that holds it; needed for later unlearning.
-        **other
-            `sample_weight`, a weight in (0, 1] for each example, which must not depend on other
-            examples.  Anything else is refused.
-
-        Returns
-        -------
-        self
-            The fitted model.
-
-        Raises
-        ------
-        InvalidParameter, InvalidType
-            If settings or data cannot be used; messages quote no data.
-        BudgetExceeded
-            If the budget of the ledger does not suffice.
-        """
-        held = [X, y]
-        del X, y
-        return self._fit(held, ledger, key, other)
-
     def checked(self) -> Self:
         """A copy of the settings in which every value is checked.
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
+from hmac import compare_digest
 from typing import Any, Self
 
 import numpy as np
@@ -44,7 +45,6 @@ from lastiterate.train.data import (
     Examples,
     data_digest,
     row_digests,
-    same,
     secret_key,
 )
 from lastiterate.train.discreet import clear_locals
@@ -455,7 +455,7 @@ def recognised_examples(
     if described != (training["objective"], training["features"]):
         must_be = "as they were when the model was fitted"
         raise InvalidParameter("settings and data", must_be=must_be, found="others")
-    if not same(data_digest(prepared.examples, secret), training["data"]):
+    if not compare_digest(data_digest(prepared.examples, secret), training["data"]):
         must_be = (
             "those of the training: the same rows and targets in the same order and of the same "
             "types, including rows removed before, and the same secret key"

@@ -245,11 +245,6 @@ def texts_of(column: Any) -> list[str]:
     return [_written_cell(cell) for cell in cells]
 
 
-def length_of(column: Any) -> int:
-    """The number of cells."""
-    return len(column)
-
-
 def read(column: Any) -> Cells:
     """The cells of a column; raises `BadCells` for kinds that are none."""
     if isinstance(column, Cells):

@@ -19,7 +19,7 @@ from lastiterate._files import is_record
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.serialise import unambiguous_json
-from lastiterate.tables.cells import BadCells, days_of, length_of, missing_in, numbers_of, read
+from lastiterate.tables.cells import BadCells, days_of, missing_in, numbers_of, read
 from lastiterate.tables.column_rules import (
     AS_IT_IS,
     BASELINE,
@@ -215,7 +215,7 @@ class Encoder:
             must_be = f"a table with columns {', '.join(self.column_kinds)}"
             found = missing_columns_text(absent, list(table))
             raise InvalidParameter("data", must_be=must_be, found=found)
-        lengths = {length_of(table[name]) for name in self.column_kinds}
+        lengths = {len(table[name]) for name in self.column_kinds}
         if len(lengths) != 1:
             must_be = "a table with columns of the same length"
             raise InvalidParameter("data", must_be=must_be, found=f"{len(lengths)} lengths")
@@ -276,7 +276,7 @@ class Sink(Protocol):
 
     def more(self, count: int) -> NDArray[Any]: ...
     def keep(self) -> None: ...
-    def all(self) -> NDArray[Any]: ...
+    def to_array(self) -> NDArray[Any]: ...
 
 
 class InMemory:
@@ -306,7 +306,7 @@ class InMemory:
     def keep(self) -> None:
         """Do nothing: rows are filled in place."""
 
-    def all(self) -> NDArray[Any]:
+    def to_array(self) -> NDArray[Any]:
         return self._rows
 
 
@@ -330,7 +330,7 @@ class InFile:
             self._block.tofile(file)
         self._count += len(self._block)
 
-    def all(self) -> NDArray[Any]:
+    def to_array(self) -> NDArray[Any]:
         shape = (self._count, self._width)
         return np.memmap(self._path, dtype=self._dtype, mode="r", shape=shape)
 
@@ -370,7 +370,9 @@ def encode_file(
         if mapped is not None:
             mapped.unlink(missing_ok=True)
         raise
-    return EncodedTable(sink.all(), {name: np.concatenate(part) for name, part in parts.items()})
+    return EncodedTable(
+        sink.to_array(), {name: np.concatenate(part) for name, part in parts.items()}
+    )
 
 
 def numbered_blocks(
@@ -385,7 +387,7 @@ def numbered_blocks(
     done = 0
     with readable(file.path):
         for block in file.blocks(kinds):
-            count = length_of(next(iter(block.values())))
+            count = len(next(iter(block.values())))
             yield done, count, block
             done += count
 

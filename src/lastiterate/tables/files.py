@@ -290,7 +290,7 @@ class CsvFile:
         done = 0
         try:
             with self._text() as text:
-                reader = rows_of(text, self._delimiter)
+                reader = _CsvRows(text, self._delimiter)
                 next(reader)
                 rows = (row for row in reader if row)
                 while block := list(islice(rows, size)):
@@ -318,11 +318,11 @@ class CsvFile:
             first = file.read(_BEGINNING_BYTES)
         check_bytes(str(self.path), first)
         with self._text() as text:
-            reader = rows_of(text, self._delimiter)
+            reader = _CsvRows(text, self._delimiter)
             try:
-                names = checked_names(str(self.path), next(reader, []), self._delimiter)
+                names = checked_names(str(self.path), next(reader, []))
                 lines = reader.line_num
-                sample = list(islice((row for row in reader if row), 1_000))
+                sample = list(islice((row for row in reader if row), _SAMPLED_ROWS))
             except csv.Error:
                 raise InvalidParameter(
                     "data", str(self.path), must_be="a readable CSV file"
@@ -389,13 +389,11 @@ def refuse_encoding(path: str, found: str) -> NoReturn:
     raise InvalidParameter("data", must_be=must_be, found=f"{found} in {path}")
 
 
-def rows_of(text: TextIOBase, delimiter: str) -> _Rows:
-    """The rows, by the grammar of pyarrow."""
-    return _Rows(text, delimiter)
+class _CsvRows:
+    """Rows of text, by the grammar of pyarrow.
 
-
-class _Rows:
-    """Rows of text; raises `csv.Error` where quotes stay open, which Python closes at the end."""
+    Raises `csv.Error` where quotes stay open, which Python closes at the end.
+    """
 
     def __init__(self, text: TextIOBase, delimiter: str) -> None:
         self._ended = False
@@ -420,7 +418,7 @@ class _Rows:
         self._ended = True
 
 
-def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, ...]:
+def checked_names(path: str, line: Sequence[str]) -> tuple[str, ...]:
     """The names in a first line; raises if it looks like a row."""
     names = tuple(name.strip() for name in line)
     if any(name.startswith('"') for name in names):
@@ -448,7 +446,7 @@ def check_is_no_row(path: str, names: Sequence[str], rows: Sequence[Sequence[str
     if _is_numbered(names):
         return
     for k, name in enumerate(names):
-        below = {row[k].strip() for row in rows[:_SAMPLED_ROWS] if k < len(row)} - MISSING
+        below = {row[k].strip() for row in rows if k < len(row)} - MISSING
         if name in below and len(below) > 1:
             _refuse_header(path, "a first line with a value that occurs below")
 

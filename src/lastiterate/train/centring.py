@@ -134,25 +134,14 @@ class Centre:
         return np.where(norms > self.bound, found, 1.0)
 
 
-def published_centre(
-    rows: Rows,
-    release: Release,
-    source: Randomness,
-    *,
-    bound: float,
-    silent: NDArray[np.bool_] | None = None,
-    reach: RowReach = REACH,
-) -> Centre:
-    """The published centre of rows within the bound, with noise; silenced rows count as 0."""
-    total = sum_in_units(rows, bound=bound, silent=silent)
-    return centre_of_sum(total, release, source, examples=rows.shape[0], bound=bound, reach=reach)
-
-
 @np.errstate(all="ignore")
 def sum_in_units(
     rows: Rows, *, bound: float, silent: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """The exact sum that is published, before noise; sums of parts add up to that of all."""
+    """The exact sum that is published, before noise; sums of parts add up to that of all.
+
+    Silenced rows count as 0.
+    """
     total = np.zeros(rows.shape[1] + 1, dtype=np.int64)
     for part, some, factors in _bounded_chunks(rows, bound):
         if silent is not None:

@@ -12,13 +12,11 @@ was read from the file.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
 
 PROVED, FAST = "proved", "fast"  # products in float64, or in the precision of the rows
 LEAST_KEY_BYTES = 16
-_MOST_KEY_BYTES = 64  # of a key of BLAKE2b
+_MOST_KEY_BYTES = 64  # as BLAKE2b has it
 _DIGEST_BYTES = 16
 _DIGEST_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
@@ -121,7 +119,7 @@ class Examples:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether entries of 0 are left out."""
+        """Whether the rows are a sparse matrix, which stores no zeros."""
         return not isinstance(self.rows, np.ndarray)
 
     @property
@@ -184,7 +182,7 @@ class Examples:
         return replace(self, rows=rows, targets=targets, silent=silent, weights=weights)
 
     def batch(self, chosen: RowIndex) -> Batch:
-        """Some of them."""
+        """The chosen examples, ready for products."""
         if self.is_mapped:
             return self.read(chosen)._make_batch(slice(None))
         if not isinstance(chosen, slice) or self.least_factor < SHORTEST:
@@ -219,15 +217,19 @@ class Examples:
 
     def read(self, chosen: RowIndex) -> Examples:
         """The chosen examples, with rows read from the file as they are now."""
-        silent = None if self.silent is None else self.silent[chosen]
-        weights = None if self.weights is None else self.weights[chosen]
+        silent, weights = self.silent_and_weights(chosen)
         rows, targets = read(self.rows, chosen), self.targets[chosen]
         return replace(self, rows=rows, targets=targets, silent=silent, weights=weights)
+
+    def silent_and_weights(self, chosen: RowIndex) -> tuple[NDArray[np.bool_] | None, Array | None]:
+        """Which of the chosen examples are silent, and their weights; None for none."""
+        silent = None if self.silent is None else self.silent[chosen]
+        return silent, None if self.weights is None else self.weights[chosen]
 
     def _make_batch(self, chosen: RowIndex) -> Batch:
         rows, targets, factors = self.rows[chosen], self.targets[chosen], self.factors[chosen]
         least = self.least_factor
-        silent = None if self.silent is None else self.silent[chosen]
+        silent, weights = self.silent_and_weights(chosen)
         shifts, mean = None, None
         if self.centre is not None:
             shifts, mean = self.shifts[chosen], self.centre.mean
@@ -238,7 +240,6 @@ class Examples:
             factors = factors if shifts is None else factors * shifts
         elif shifts is not None:
             factors = self.row_factors[chosen]
-        weights = None if self.weights is None else self.weights[chosen]
         scaled = least < 1.0 or mean is not None
         return Batch(rows, targets, factors, silent, scaled, shifts, mean, weights)
 
@@ -354,13 +355,8 @@ def row_digests(data: str, rows: Iterable[int], key: bytes) -> list[str]:
 
 
 def is_digest(text: object) -> bool:
-    """Whether it looks like one of these."""
+    """Whether this is text that looks like a digest of data or of a row."""
     return isinstance(text, str) and _DIGEST_PATTERN.fullmatch(text) is not None
-
-
-def same(one: str, other: str) -> bool:
-    """Compared in a time that does not tell where they differ."""
-    return hmac.compare_digest(one, other)
 
 
 def _bytes_of(array: NDArray[Any]) -> bytes:
@@ -418,7 +414,7 @@ class Shards(Protocol):
         ...
 
     def far_rows(self) -> tuple[int, int]:
-        """The result of `norms.far_rows` for the rows."""
+        """The result of `rows.far_rows` for the rows."""
         ...
 
     def batches(
@@ -437,4 +433,4 @@ AnyExamples = Examples | Shards
 def interval_digest(estimate: Array, covariance: Array) -> str:
     """The digest of an estimate and the covariance of its error, as certificates state it."""
     both = np.append(estimate.ravel(), covariance.ravel())
-    return sha256(np.ascontiguousarray(both, dtype="<f8").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(both, dtype="<f8").tobytes()).hexdigest()

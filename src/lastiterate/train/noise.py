@@ -309,9 +309,6 @@ def rounded_normals(words: Source, count: int, bits: int) -> Whole:
     """
     assert BIN_BITS < bits <= MOST_BITS
     out = np.empty(count, np.int64)
-    if 0 < count <= _NUMBERS_AT_ONCE:
-        _fill(words, out, bits)
-        return out
     for start in range(0, count, _NUMBERS_AT_ONCE):
         _fill(words, out[start : start + _NUMBERS_AT_ONCE], bits)
     return out

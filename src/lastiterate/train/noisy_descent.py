@@ -274,7 +274,7 @@ def _check_count(rule: BatchRule, expected: int) -> None:
 # Sums of gradients over some of the examples, by two products with their rows.
 #
 # Where the arithmetic is to be proved, products are of float64 rows as they count, and everything
-# else is float64, too: `step_error` bounds what rounding does.  Where it is to be fast, products
+# else is float64, too: `step_errors` bounds what rounding does.  Where it is to be fast, products
 # are in the precision of the rows, and sums over more than 2,048 rows in float64.  What float32
 # products do to the guarantee is not charged: measured on MNIST (epsilon 1, 5,070 steps) they move
 # a step by 3e-6 of the noise, but what can be proved of them is useless.
@@ -431,8 +431,7 @@ def stored_batch(own: Examples, chosen: RowIndex) -> Batch:
     if own.is_mapped:
         own, chosen = own.read(chosen), slice(None)
     rows, targets = own.rows[chosen], own.targets[chosen]
-    silent = None if own.silent is None else own.silent[chosen]
-    weights = None if own.weights is None else own.weights[chosen]
+    silent, weights = own.silent_and_weights(chosen)
     shifts, mean = None, None
     dense = isinstance(rows, np.ndarray)
     if own.centre is not None and not (own.counted and dense):
