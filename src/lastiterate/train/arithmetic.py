@@ -3,7 +3,7 @@ r"""The cost of rounding: the distance between the computed run and the exact on
 **Bound.** The machine's iterate is :math:`M_k = F_k(M_{<k}) + \lfloor Z_k\rfloor`, F on the grid
 of the step's noise, so that it is the floor of a process :math:`Y_k = F_k + Z_k` with exact
 Gaussian noise.  The exact run is :math:`X_k = \phi_k(X_{k-1}) + Z_k`.  If F is within e of phi
-(`step_error`) and phi is c-Lipschitz, then :math:`|F_k - \phi_k(x)| \le c_k|x - y| + E_k` with
+(`step_errors`) and phi is c-Lipschitz, then :math:`|F_k - \phi_k(x)| \le c_k|x - y| + E_k` with
 :math:`E_k = e_k + c_k g_{k-1}\sqrt D`.  Shifts of E in every step have a least cost `mu`
 (`shifts`), and the two laws are mu-GDP from each other, in both directions, but for events of
 probability `failure`: an iterate beyond `reach`, a batch beyond the largest that is charged for, a
@@ -119,7 +119,7 @@ from lastiterate.train.objectives import UNIT_ROUNDOFF, Objective
 # Random words for a number, and for each time some are drawn; generously.
 _WORDS_PER_NUMBER, _WORDS_PER_DRAW = 1.2, 128.0
 
-_LARGEST_NOISE_STDS = 12.0  # standard deviations
+_LARGEST_NOISE_STDS = 12.0
 EXPONENT = 80.0  # t
 _INVERSE_THETA_PER_STEP = 32.0  # theta is one over so many times the number of steps
 _MAX_REACH_ROUNDS = 40
@@ -202,7 +202,7 @@ def problem_of(objective: Objective, examples: AnyExamples) -> Problem:
 def with_score(report: PrivacyReport, release: Release, examples: int = 0) -> PrivacyReport:
     """The report on a model and a statistic of the examples that it was fitted on.
 
-    Of more `examples`, if others were counted, too.
+    The statistic may be one of more `examples`, those of the fit among them.
     """
     rounding = None
     if report.rounding is not None:
@@ -213,9 +213,9 @@ def with_score(report: PrivacyReport, release: Release, examples: int = 0) -> Pr
 def chosen_grid(
     runs: Sequence[TrainingRun], problem: Problem, *, start: float = 0.0
 ) -> tuple[Grid, float]:
-    """The finest grid on which no whole number can overflow, up to `BITS`, and the reach.
+    """The finest grid, up to `BITS`, on which no whole number can overflow, and the reach from 0.
 
-    From 0, or, of the grid alone, from so far away.
+    The grid is one on which iterates may begin at a distance of `start` from 0.
     """
     bits = BITS
     while bits >= LEAST_BITS:
@@ -237,7 +237,7 @@ def chosen_grid(
 
 
 def _shift_cost(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float) -> float:
-    """The least cost of an error in every step, if none is left where a run ends."""
+    """The least cost mu of shifts that make up for all errors of a run before the run ends."""
     run, root = runs[0], math.sqrt(problem.dimension)
     constants = contractions(run, grid.sizes)
     before = np.concatenate([[0.0], grid.units[:-1]])
@@ -258,16 +258,16 @@ def _shift_cost(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit
 
 def _failure_probability(runs: Sequence[TrainingRun], problem: Problem) -> float:
     """The probability of all events that `mu` leaves out."""
-    draws, words, found = 0.0, 0.0, 0.0
+    draws, words, failure = 0.0, 0.0, 0.0
     for run in runs:
         draws += (run.steps + 1) * problem.dimension
         words += (run.steps + 1) * _WORDS_PER_DRAW + _batch_words(run)
-        found += exceeded_with(run.steps + 1)
+        failure += exceeded_with(run.steps + 1)
         if not run.batches.exact_size:
-            found += run.steps * UNLIKELY_SIZE
+            failure += run.steps * UNLIKELY_SIZE
     words += _WORDS_PER_NUMBER * draws
     return up(
-        found + draws * TOTAL_VARIATION + 2.0 * _distinguishing_probability(words),
+        failure + draws * TOTAL_VARIATION + 2.0 * _distinguishing_probability(words),
         MILLIONS_OF_ROUNDINGS,
     )
 
@@ -342,7 +342,7 @@ def _growth_and_drift(
 
 
 def _stable_reach(with_errors: Callable[[float], float]) -> float:
-    """A number that is not below what it gives; inf if none is found."""
+    """A reach that is not below what its own errors lead to; inf if none is found."""
     found = with_errors(0.0)
     for _ in range(_MAX_REACH_ROUNDS):
         given = found * 1.0001
@@ -353,7 +353,7 @@ def _stable_reach(with_errors: Callable[[float], float]) -> float:
 
 
 def _within_the_ball(run: TrainingRun, found: float) -> float:
-    """In a ball, to which points are brought before each step, no further than that."""
+    """A reach, which in a ball is no more than its radius: points are brought there first."""
     if isinstance(run.domain, Ball):
         return min(found, up(run.domain.diameter / 2.0, 1e-6))
     return found

@@ -167,7 +167,7 @@ class Examples:
         offset: Array | None = None,
         centre: Centre | None = None,
     ) -> Examples:
-        """A copy with these three fields replaced; the factors of rows are not computed again."""
+        """A copy with these three fields set; the factors of rows are not computed again."""
         changed = replace(self, silent=silent, offset=offset, centre=centre)
         changed.__dict__["factors"] = self.factors
         return changed
@@ -297,7 +297,7 @@ def linear_outputs(
     return np.asarray((outputs - at_centre) * reaches[:, np.newaxis] + (intercept + at_centre))
 
 
-# Which data a model was trained on: digests that tell nothing to those without the key.
+# Digests by which data are recognised, and which tell nothing to those without the key.
 #
 # A plain digest of rows would let anybody who guesses them find out that the guess is right.  Under
 # a secret key it tells whoever has the key whether rows are the same as before, and nobody else

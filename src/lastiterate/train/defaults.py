@@ -81,7 +81,7 @@ from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import RunSettings
 
 _MOST_STEPS = 20_000
-_OVERSIZE_PROBABILITY = 1e-15  # the probability of a batch for which a step is too long
+_OVERSIZE_PROBABILITY = 1e-15  # of a batch for which a step is too long
 _NOISE_TRIALS, _NOISE_STEP, _FAR_BELOW_TARGET = 6, 1e-5, 0.99
 _ROUNDING_TRIALS, _ROUNDING_STEP = 12, 1e-7
 _INTERVALS_SHARE = 0.5  # of mu
@@ -122,7 +122,7 @@ def default_run(
 def steps_asked_for(
     objective: Objective, settings: RunSettings, *, examples: int, radius: float
 ) -> int:
-    """How many steps the rule would make if passes over the data were free."""
+    """How many steps the rule makes if passes over the data cost nothing."""
     loss = objective.loss(radius=radius, l2=settings.l2)
     step = _longest_step(loss, 1.0) * objective.step_share
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
@@ -198,7 +198,7 @@ def _with_rounding(
     problem: Problem,
     other_releases: tuple[Release, ...],
 ) -> TrainingRun:
-    """The run with as much more noise as rounding costs, which is hardly any."""
+    """The run, with hardly more noise, that meets its target with the cost of rounding."""
     epsilon, delta = settings.epsilon, settings.delta
     assert epsilon is not None
     for _ in range(_ROUNDING_TRIALS):
@@ -351,7 +351,7 @@ def gaussian_parameter(epsilon: float, delta: float) -> float:
     return math.exp(least_true(too_large, math.log(1e-9), math.log(1e6)))
 
 
-# The part of mu that is spent on the mean of rows, from public quantities only.
+# The part of mu that is spent on the mean of rows.
 
 
 def mean_release(mu: float, *, adjacency: str, features: int, examples: int) -> Release | None:
@@ -381,7 +381,7 @@ class StepShape:
 
     @property
     def steps(self) -> float:
-        """How many there are to one of a run of the longest."""
+        """The number of steps, in units of that of a run in which all are the longest."""
         return 2.0 * self.share / (1.0 + self.last)
 
     def schedules(self, step: float, noise: float, steps: int) -> tuple[Schedule, Schedule]:

@@ -23,8 +23,8 @@ solution's derivative in :math:`v_i` has norm at most :math:`\sqrt{p_i/2}`, and
 float64, meets the tolerance for nearly all logits as they occur; the few others are taken further
 apart from them, and what it does not meet it for is solved by halving
 intervals, since m falls with B, the norm with s.  Where floats end (logits of 1e299, or residuals
-longer than a clip below 1e-5 by no more than rounding) that may fail too, and `envelope_exact`
-halves intervals in many digits, which cannot: no finite logits raise an error.
+longer than a clip below 1e-5 by no more than rounding) that may fail too, and
+`exact_wrong_part` halves intervals in many digits, which cannot: no finite logits raise an error.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class _Guess(NamedTuple):
 def clipped_wrong_part(v: Array, c: float) -> Array:
     """Wrong-class probabilities for every column of `v`, which is overwritten.
 
-    The softmax itself where its residual is no longer than c, p to within `TOLERANCE` elsewhere.
+    They are the softmax where its residual is no longer than c, and p to within `TOLERANCE`
+    elsewhere.
     """
     with np.errstate(all="ignore"):
         rough = _softmax(v, np.float32)
@@ -151,7 +152,7 @@ def _exact_softmax(v: Array) -> Array:
 
 
 def _solve_in_float64(v: Array, c: float) -> tuple[Array, Columns]:
-    """p, and the columns in which it is not certified, all in float64."""
+    """p, solved for in float64 from the start, and the columns in which it is not certified."""
     return _refine(v, _approximate(_softmax(v, np.float64), c, rounds=0), c)
 
 
@@ -236,7 +237,7 @@ def _too_far_off(off: Array, s: Floats, reach: Floats | None = None) -> Columns:
 
 
 def _bisect(v: Array, c: float) -> tuple[Array, Columns]:
-    """The solution of `_quickly` by bisection in log s and, for each s, in B less the top v."""
+    """The solution by bisection in log s and, for each s, in B less the top v."""
     count = v.shape[1]
     top = np.maximum(v.max(axis=0), 0.0)
     below = v - top
@@ -261,7 +262,7 @@ def _bisect(v: Array, c: float) -> tuple[Array, Columns]:
     return p, _too_far_off(np.where(p <= 1e-300, 0.0, off), s)
 
 
-# One step of Newton's method for the envelope's equations, in the notation of `envelope`.
+# One step of Newton's method for these equations.
 
 
 def newton(
@@ -348,7 +349,7 @@ def dot(x: Floats, y: Floats) -> Floats:
     return sums
 
 
-# The envelope's equations for one example, by halving intervals in many digits.
+# The equations for one example, by halving intervals in many digits.
 #
 # It takes seconds, and is needed where floats end: for logits of 1e299, or residuals that are
 # longer than a tiny clip by no more than rounding.  For a given multiplier s the mass m falls with

@@ -7,7 +7,7 @@ and then the noise on release.  Nothing else leaves: no loss, no iterate but the
 listens to its progress hears how many steps are done.
 
 **On a grid.** Iterates are whole multiples of a unit, 2^-40 of the noise of the step, and so are
-steps, rounded to the nearest, and noise, the floor of a Gaussian number (`rounded_normal`).
+steps, rounded to the nearest, and noise, the floor of a Gaussian number (`noise.rounded_normals`).
 `arithmetic` bounds how far all this is from the formula above.  That no whole number overflows
 follows from public quantities, before the first step.  The noise of a step is drawn after its
 gradient is computed, and none is drawn ahead: what rounds a gradient must not depend on noise that
@@ -52,8 +52,8 @@ from lastiterate.train.product_probe import (
 )
 from lastiterate.train.rows import RowIndex, Rows, owners
 
-_FREED_BYTES = 1 << 24  # bytes
-_MOST_FLOAT32_ROWS = 2_048  # rows, at most, in one product of float32
+_FREED_BYTES = 1 << 24
+_MOST_FLOAT32_ROWS = 2_048  # in one product of float32
 _ENTRIES_AT_ONCE = 1 << 18  # entries converted at a time
 _ROWS_PER_OUTPUT, _MOST_ROWS_AT_ONCE = 2, 2_048  # so that sums of many outputs are added up seldom
 
@@ -227,7 +227,7 @@ def _with_release_noise(
     return state.parameters
 
 
-# Which examples each step sees: the batch rules, carried out.
+# The batches: which examples each step sees.
 #
 # The examples are copied, so that nobody else can change them; shuffling once makes that copy a
 # shuffled one, whose batches are contiguous.  A mapped file is read batch by batch, which rules
@@ -237,7 +237,7 @@ def _with_release_noise(
 def batch_sequence(
     rule: BatchRule, examples: Examples, randomness: Randomness
 ) -> tuple[Examples, Iterator[RowIndex]]:
-    """The examples as they will be read, and the endless sequence of batches."""
+    """The examples in the order in which they are read, and the endless sequence of batches."""
     order, selections = order_and_selections(
         rule, len(examples), randomness, in_blocks=examples.is_mapped
     )
@@ -247,7 +247,10 @@ def batch_sequence(
 def order_and_selections(
     rule: BatchRule, examples: int, randomness: Randomness, *, in_blocks: bool
 ) -> tuple[Order | None, Iterator[RowIndex]]:
-    """The order in which so many examples are laid out, and the batches as indices into it."""
+    """The order in which so many examples are laid out, and the batches as indices into it.
+
+    The order is None if they stay as they are.
+    """
     if in_blocks:
         return None, _block_selections(rule, randomness)
     _check_count(rule, examples)

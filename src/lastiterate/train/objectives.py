@@ -62,11 +62,10 @@ __all__ = [
 
 CLIPS = ("envelope", "margin")  # of several classes
 ELEMENTARY = 2.0**-44  # relative error of exponentials and logarithms that is allowed for
-UNIT_ROUNDOFF = 2.0**-53
+UNIT_ROUNDOFF = 2.0**-53  # of float64
 _LEAST_CLIP = 1e-100  # whose squares are numbers
-_FAR_TARGET = (
-    1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
-)
+# Targets, in units of the clip, whose residuals are clipped whatever the iterate.
+_FAR_TARGET = 1e6
 OBJECTIVES: dict[str, type[Objective]] = {}
 _ULPS = 8
 Labels = NDArray[np.intp]
@@ -246,7 +245,7 @@ class Softmax(Objective):
     r"""Cross-entropy of K classes, y in {0, .., K-1}, clipped so that convexity is kept.
 
     ``kind="envelope"``: the residual is that of the largest c-Lipschitz convex function below the
-    loss (`clipping.envelope_clipped_residual`).  The Hessian of the loss is
+    loss (`envelope_clipped_residual`).  The Hessian of the loss is
     diag(p) - pp^T, whose norm is at most :math:`2\max_i p_i(1 - p_i)` (Gershgorin).  Where
     :math:`|p - e_y| \le c` the wrong mass is at most :math:`t = c\sqrt{(K-1)/K}`, so that no
     :math:`p_i` but :math:`p_y \ge 1 - t` exceeds t, and :math:`h = 2t(1-t)` for
@@ -406,7 +405,7 @@ def _round_up(value: float) -> float:
 
 
 def _largest_variance(mass: float) -> float:
-    """The largest p(1 - p) with p at most `mass`, rounded up."""
+    """The largest p(1 - p) with p at most `mass`, rounded up: the variance of a class."""
     share = min(at_least(mass, ulps=_ULPS), 0.5)
     return at_least(share * (1.0 - share), ulps=_ULPS)
 

@@ -27,8 +27,8 @@ from lastiterate.train.noise import Order
 
 Rows = Any  # a dense array or a compressed sparse row matrix
 RowIndex = slice | Order
-FAR = 10.0
-_ENTRIES_AT_ONCE = 2**20  # entries looked at together
+FAR = 10.0  # times as long as the bound, or as short
+_ENTRIES_AT_ONCE = 2**20
 PROVED_ROUNDING = ulps(1)  # of rows that are scaled in float64
 
 # Huge rows are rounded to float32, and residuals times factors before they are multiplied by rows.
@@ -39,7 +39,7 @@ SHORTEST = 1e-12  # a factor: products with longer rows might overflow
 # Sums of squares, between which none has overflowed and what has vanished is no matter.
 _LEAST_SUM, _LARGEST_SUM = 1e-280, 1e300
 
-_ENTRIES_IN_CACHE = 2**16  # entries added up at a time, which a processor's cache holds
+_ENTRIES_IN_CACHE = 2**16  # added up at a time
 
 
 def is_mapped(rows: Rows) -> bool:
@@ -136,7 +136,7 @@ def compressed(rows: Rows) -> Rows:
     return kind(parts, shape=rows.shape)
 
 
-# The factor that brings each row within a bound, from the row as it is when it is used.
+# Factors.
 
 
 @np.errstate(all="ignore")  # what raises must not depend on a row's size
