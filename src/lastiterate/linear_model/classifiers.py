@@ -203,6 +203,9 @@ class PrivateLogisticRegression(PrivateClassifier):
     ((2000, 2), (2000, 2))
     """
 
+    _has_probabilities = True
+    _has_intervals = True
+
     clip: str = setting(
         "envelope",
         one_of(CLIPS, default="envelope"),
@@ -251,9 +254,6 @@ class PrivateLogisticRegression(PrivateClassifier):
             One column for each class.
         """
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
-
-    _has_probabilities = True
-    _has_intervals = True
 
     def _offset(self, classes: NDArray[Any]) -> Array | None:
         return None if self.class_prior is None else log_odds(self.class_prior, classes)

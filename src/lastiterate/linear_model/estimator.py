@@ -83,6 +83,9 @@ class PrivateLinearModel(
     # (benchmarks/validation.py: 1/4 is up to .1 points behind, 1/2 up to .3).
     _constant = 0.125
     _reach = REACH
+    _numeric_targets = False
+    _has_probabilities = False
+    _in_process = True  # whether rows are in this process
 
     def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
         """Train on rows `X` with labels or numbers `y`.
@@ -331,10 +334,6 @@ class PrivateLinearModel(
         tags.non_deterministic = self.random_state is None
         return tags
 
-    _numeric_targets = False
-    _has_probabilities = False
-    _in_process = True  # whether rows are in this process
-
 
 # The inputs and the result of a fit, the report on it, and its certificate.
 
@@ -367,19 +366,19 @@ class FitInputs:
 
     def report(self, *more: Release) -> PrivacyReport:
         """The report on the training, derived before it, with `more` releases included."""
-        features = self.examples.features if self.settings.fit_intercept else 0  # else not centred
         examples, objective = self.examples, self.task.objective
+        features = examples.features if self.settings.fit_intercept else 0  # else not centred
         proved = self.settings.arithmetic == PROVED
         problem = problem_of(objective, examples)
         people = self.settings.examples_per_person
         # Before the noise is searched for, which would take hours.
         refuse_unverifiable("examples_per_person", {"run": {"examples_per_person": people}})
         run = default_run(
-            self.task.objective,
+            objective,
             self.settings,
-            examples=len(self.examples),
-            radius=self.examples.radius,
-            mapped=self.examples.is_mapped,
+            examples=len(examples),
+            radius=examples.radius,
+            mapped=examples.is_mapped,
             features=features,
             even=self.for_unlearning,
             problem=replace(problem, apart=examples.is_sparse) if proved else None,

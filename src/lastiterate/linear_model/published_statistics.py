@@ -116,13 +116,10 @@ def noisy_outlier_counts(
 
 def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) -> None:
     """Warn of each kind of outlier whose published count is surely too large."""
-    for name in counts:
+    for name, count in counts.items():
         if _is_reported(name, counts, release, examples):
-            share = share_text(counts[name], release.noise_std, examples)
-            warn(
-                f"{share} of the examples {_ADVICE[name]}",
-                OutlierWarning,
-            )
+            share = share_text(count, release.noise_std, examples)
+            warn(f"{share} of the examples {_ADVICE[name]}", OutlierWarning)
 
 
 def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) -> None:
@@ -322,7 +319,7 @@ class PublishedStatistics:
         return next((one for one in self.releases if one.kind == kind), None)
 
 
-# A shift of the outputs after which mean probabilities match the shares of the classes.
+# Rate matching.
 
 
 @dataclass(frozen=True)
@@ -364,17 +361,13 @@ def matched_rates(
     found = sums(first)
     after = floored(found)
     left = np.log(aim / after)
-    shift = first + left / _rate_of_change(first, left, _log_variance(std, before, after))
+    variance = (std / before) ** 2 + (std / after) ** 2  # of the logarithm of their ratio
+    shift = first + left / _rate_of_change(first, left, variance)
     least = np.minimum(counts, found)
     few = {
         k: max(round(float(least[k])), 0) for k in np.flatnonzero(least < _FEW_STDS * std).tolist()
     }
     return MatchedRates(shift[1:] - shift[:1] if len(intercept) == 1 else shift - shift.mean(), few)
-
-
-def _log_variance(std: float, before: Array, after: Array) -> Array:
-    """The variance that noise of this size gives the logarithm of the ratio of two sums."""
-    return np.asarray((std / before) ** 2 + (std / after) ** 2)
 
 
 def _rate_of_change(first: Array, left: Array, variance: Array) -> Array:

@@ -285,17 +285,19 @@ def _refuse_cost(found: Unlearning) -> None:
         "rows instead; a model trained with a penalty (l2=0.01, or `lastiterate train --l2 0.01`) "
         "needs far fewer steps to unlearn, and noisier=2.5 (--noisier 2.5) fewer"
     )
-    steps = f"{found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of a training"
-    raise InvalidParameter("at_any_cost", must_be=must_be, found=f"{steps}; none was taken")
+    raise InvalidParameter("at_any_cost", must_be=must_be, found=f"{_cost(found)}; none was taken")
 
 
 def _warn_of_cost(found: Unlearning) -> None:
     warn(
-        f"unlearning takes {found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of "
-        "a training, each at a privacy cost for retained rows: train again without the removed "
-        "rows (plan_unlearning tells beforehand)",
+        f"unlearning takes {_cost(found)}, each at a privacy cost for retained rows: train again "
+        "without the removed rows (plan_unlearning tells beforehand)",
         PrivacyWarning,
     )
+
+
+def _cost(found: Unlearning) -> str:
+    return f"{found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of a training"
 
 
 def _plan_request(

@@ -27,18 +27,6 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", 
           "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}  # fmt: skip
 
 
-def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
-    """Recognises files of tensors of which this is true."""
-
-    def is_ours(content: bytes) -> bool:
-        try:
-            return known(read_tensors(content))
-        except ValueError:
-            return False
-
-    return is_ours
-
-
 # Files of tensors in the safetensors format, read with numpy alone.
 #
 # Eight bytes of the length of a header in JSON, the header, and the tensors, one after the other.
@@ -83,6 +71,18 @@ def read_tensors(content: bytes) -> TensorFile:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ValueError("a header that does not describe what follows it") from None
     return TensorFile(tensors, texts)
+
+
+def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
+    """Recognises files of tensors of which this is true."""
+
+    def is_ours(content: bytes) -> bool:
+        try:
+            return known(read_tensors(content))
+        except ValueError:
+            return False
+
+    return is_ours
 
 
 OURS: Mapping[str, IsOurs] = {

@@ -61,7 +61,7 @@ class SavedModel:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """None for numbers."""
+        """The names of the classes; None for a regression."""
         found = self.record["classes"]
         return None if found is None else tuple(found)
 
@@ -258,7 +258,7 @@ def is_complete(record: dict[str, Any]) -> bool:
 
 
 def labels_in(record: Mapping[str, Any]) -> NDArray[Any] | None:
-    """The labels with the type that they had in Python; None for numbers."""
+    """The labels of the classes with the types that they had in Python; None for a regression."""
     stated = record["labels"]
     if stated is None and record["classes"] is None:
         return None

@@ -71,9 +71,6 @@ _PUBLIC_KEY = re.compile(
     rb"ssh-ed25519 [A-Za-z0-9+/=]{,90}( [^\n]{,90})?)\n?"
 )
 
-_is_certificate = is_record(
-    lambda record: {"format", "guarantee", "run", "digest"} <= set(record) <= FIELDS
-)
 
 _MOST_BYTES = 10**8  # bytes of a file that is read to recognise it
 
@@ -132,6 +129,11 @@ def _content_is(known: Callable[[bytes], object], path: Path) -> bool:
         return bool(known(path.read_bytes()))
     except OSError:
         return False
+
+
+_is_certificate = is_record(
+    lambda record: {"format", "guarantee", "run", "digest"} <= set(record) <= FIELDS
+)
 
 
 def _is_ours(content: bytes) -> bool:

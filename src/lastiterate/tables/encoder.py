@@ -42,10 +42,7 @@ from lastiterate.tables.files import TableFile, read_object, readable
 
 REST = "*"  # stands for every column that has no entry of its own
 _CELL_WORDS = {"number": "a finite number", "text": "text", "date": "a date"}
-
-# Training holds a second copy, in the order of its batches.
-_TRAINING_COPIES = 2
-
+_TRAINING_COPIES = 2  # a second one is in the order of the batches
 ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
 _SCHEMA_EXAMPLE = (
     'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
@@ -57,17 +54,6 @@ _PARTS = {
     "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
     AS_IT_IS, BASELINE,
 }  # fmt: skip
-
-is_schema = is_record(
-    lambda schema: (
-        bool(schema)
-        and all(
-            rule in (AS_IT_IS, DROP)
-            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _PARTS)
-            for rule in schema.values()
-        )
-    )
-)
 
 # Of dates in text.  Where all cells are dates in two of them, the format is left open.
 _FORMATS = (
@@ -451,6 +437,18 @@ def skeleton(file: TableFile, *, target: str | None = None, regression: bool = F
 def _schema_text(entries: Mapping[str, Any]) -> str:
     lines = [f"  {json.dumps(name)}: {json.dumps(rule)}" for name, rule in entries.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+is_schema = is_record(
+    lambda schema: (
+        bool(schema)
+        and all(
+            rule in (AS_IT_IS, DROP)
+            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _PARTS)
+            for rule in schema.values()
+        )
+    )
+)
 
 
 def is_skeleton(content: bytes) -> bool:
