@@ -34,7 +34,6 @@ from lastiterate.saved_model.save import REMEDY, empty_folder, saved_model_of
 from lastiterate.saved_model.weight_files import CONFIG, HUB, HUB_FORMAT, HUB_TENSORS, hub_model
 
 __all__ = ["load", "save"]
-
 CARD = "README.md"
 _FILES = (HUB, CONFIG, CARD, CERTIFICATE)
 _MUST_BE = "a folder that lastiterate.huggingface.save wrote"

@@ -36,8 +36,10 @@ except ImportError as error:
 
 __all__ = ["export"]
 
-_KINDS = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
+# Operators of this version take axes as inputs and double precision throughout.
+_OPERATORS, _FORMAT = 20, 9
 _SEAL = "sha256 of the rest"
+_KINDS = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
 _LABELS = {"b": TensorProto.BOOL, "i": TensorProto.INT64, "u": TensorProto.INT64}
 _LABELS |= {"f": TensorProto.DOUBLE, "U": TensorProto.STRING, "O": TensorProto.STRING}
 
@@ -112,10 +114,10 @@ def _outputs(graph: Graph, saved: SavedModel, rows: str) -> str:
     """The linear outputs, one column each; rows are bounded as in training."""
     coef = np.atleast_2d(np.array(saved.record["coef"]))
     intercept = np.array(saved.record["intercept"])
-    rows = graph.within(rows, saved.record["feature_bound"])
+    rows = graph.scale_to_norm(rows, saved.record["feature_bound"])
     if saved.centre is not None:
         rows = graph.node("Sub", rows, graph.constant(saved.centre.mean))
-        rows = graph.within(rows, saved.centre.bound)
+        rows = graph.scale_to_norm(rows, saved.centre.bound)
         intercept = intercept + saved.centre.outputs(coef)
     products = graph.node("MatMul", rows, graph.constant(coef.T))
     return graph.node("Add", products, graph.constant(intercept))
@@ -149,10 +151,6 @@ def _publish(graph: Graph, saved: SavedModel, outputs: str) -> None:
 
 
 # A graph of ONNX operators that is written node by node, in double precision.
-
-
-# Operators of this version take axes as inputs and double precision throughout.
-_OPERATORS, _FORMAT = 20, 9
 
 
 class Graph:
@@ -190,7 +188,7 @@ class Graph:
         parts = self.node("Div", rows, scale)
         return self.node("Mul", scale, self.node("ReduceL2", parts, axis, keepdims=1))
 
-    def within(self, rows: str, bound: float) -> str:
+    def scale_to_norm(self, rows: str, bound: float) -> str:
         """The rows, those that are longer than the bound scaled down to it."""
         limit = self.constant(float(bound))
         factors = self.node("Div", limit, self.node("Max", self.lengths(rows), limit))
@@ -223,7 +221,7 @@ class Graph:
 def step_nodes(graph: Graph, step: Step, rows: str) -> str:
     """The rows after a step; `InvalidParameter` if ONNX has no form of it here."""
     if isinstance(step, ScalerStep):
-        return _scaled(graph, step, rows)
+        return _scale_rows(graph, step, rows)
     if isinstance(step, FeatureStep):
         mapped = map_of(step.map)
         nodes = _MAPS.get(type(mapped))
@@ -239,7 +237,7 @@ def step_nodes(graph: Graph, step: Step, rows: str) -> str:
     raise InvalidParameter("model", must_be=must_be, found="a pipeline with it")
 
 
-def _scaled(graph: Graph, step: ScalerStep, rows: str) -> str:
+def _scale_rows(graph: Graph, step: ScalerStep, rows: str) -> str:
     if step.low is not None and step.high is not None:
         low, high = np.array(step.low), np.array(step.high)
         rows = graph.node(
@@ -248,7 +246,7 @@ def _scaled(graph: Graph, step: ScalerStep, rows: str) -> str:
         doubled = graph.node("Mul", rows, graph.constant(2.0))
         one = graph.constant(1.0)
         rows = graph.node("Clip", graph.node("Sub", doubled, one), graph.constant(-1.0), one)
-    return graph.within(rows, step.bound)
+    return graph.scale_to_norm(rows, step.bound)
 
 
 def _without_huge_entries(graph: Graph, rows: str, largest: float) -> str:
@@ -277,7 +275,7 @@ def _quadratic(graph: Graph, mapped: QuadraticMap, rows: str) -> str:
     count = mapped.components
     scaled = _without_huge_entries(graph, rows, LARGEST_SCALED_ENTRY)
     scaled = graph.node("Div", scaled, graph.constant(mapped.input_bound))
-    scaled = graph.within(scaled, 1.0)
+    scaled = graph.scale_to_norm(scaled, 1.0)
     parts = []
     for cells, signs in cells_and_signs(mapped.columns + 1, count, mapped.seed):
         table = np.zeros((mapped.columns + 1, count))
@@ -298,7 +296,7 @@ def _quadratic(graph: Graph, mapped: QuadraticMap, rows: str) -> str:
     back = graph.node("DFT", spectrum, "", graph.constant(np.int64(1)), inverse=1)
     sketch = graph.node("Gather", back, graph.constant(0), axis=2)
     sketch = graph.node("Mul", sketch, graph.constant(0.5))  # the square of 1/sqrt(2)
-    return graph.node("Mul", graph.within(sketch, 1.0), graph.constant(share_of_norm(1)))
+    return graph.node("Mul", graph.scale_to_norm(sketch, 1.0), graph.constant(share_of_norm(1)))
 
 
 def _bins(graph: Graph, mapped: BinsMap, rows: str) -> str:

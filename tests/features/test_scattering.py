@@ -144,7 +144,7 @@ class TestTheBoundHolds:
         ]).astype(np.float32)  # fmt: skip
         groups[:10, :, 0] *= -1e3
         stretched = mapped.width / (3 * size)  # the map divides by the root of its own width
-        features = mapped._normalised(groups)
+        features = mapped._normalise(groups)
         assert np.isfinite(features).all()
         assert (exact_norms(features) * math.sqrt(stretched) <= 1.0).all()
 

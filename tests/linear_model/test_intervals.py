@@ -64,18 +64,20 @@ def packed(examples, objective, parameters, matrices):
 
 @pytest.mark.parametrize("matrices", Matrices)
 def test_rows_that_others_write_to_meanwhile_stay_within_their_bounds(monkeypatch, matrices):
-    objective, rows = Logistic(clip=1.0), np.full((3 * coefficient_moments._BLOCK, 1), 0.5)
+    objective, rows = Logistic(clip=1.0), np.full((3 * coefficient_moments._ROWS_AT_ONCE, 1), 0.5)
     examples = examples_of(objective, rows)
     before = packed(examples, objective, np.zeros((1, 2)), matrices)
     counted = coefficient_moments.dense_rows
 
     def written_to(*args):
-        rows[2 * coefficient_moments._BLOCK :] = 1e6  # by another thread, after the first block
+        rows[2 * coefficient_moments._ROWS_AT_ONCE :] = (
+            1e6  # by another thread, after the first block
+        )
         return counted(*args)
 
     monkeypatch.setattr(coefficient_moments, "dense_rows", written_to)
     after = packed(examples, objective, np.zeros((1, 2)), matrices)
-    changed = coefficient_moments._BLOCK
+    changed = coefficient_moments._ROWS_AT_ONCE
     assert 0.05 * changed < np.linalg.norm(after - before) <= math.sqrt(3.0) * changed
 
 
@@ -83,7 +85,11 @@ def test_rows_that_others_write_to_meanwhile_stay_within_their_bounds(monkeypatc
 @pytest.mark.parametrize("matrices", Matrices)
 def test_a_long_row_does_not_round_the_others_otherwise(order, matrices):
     """Targets are such that the last bit of an output decides whether its slope counts."""
-    objective, count, rng = Huber(clip=0.5), coefficient_moments._BLOCK, np.random.default_rng(1)
+    objective, count, rng = (
+        Huber(clip=0.5),
+        coefficient_moments._ROWS_AT_ONCE,
+        np.random.default_rng(1),
+    )
     row, parameters = rng.normal(size=200), rng.normal(size=(1, 200))
     rows = np.array(np.tile(0.9 * row / np.linalg.norm(row), (count, 1)), order=order)
     longer = rows.copy(order="K")
@@ -185,7 +191,7 @@ class TestSensitivity:
         """A sum over several blocks is, bit by bit, that of whole numbers, row by row."""
         objective = Huber(clip=1.0)
         rng = np.random.default_rng(7)
-        rows = rng.uniform(-0.5, 0.5, size=(2 * coefficient_moments._BLOCK + 77, 2))
+        rows = rng.uniform(-0.5, 0.5, size=(2 * coefficient_moments._ROWS_AT_ONCE + 77, 2))
         examples = examples_of(objective, rows)
         scale = Scale.of(examples, objective)
         parameters = np.array([[0.3, -0.2, 0.7]])

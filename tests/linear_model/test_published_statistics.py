@@ -419,7 +419,7 @@ def parts(rows, targets, *, classes=2, silent=None, seed=0):
     coef, intercept = 3.0 * rng.normal(size=(outputs, rows.shape[1])), rng.normal(size=outputs)
     shifts = np.zeros(classes), rng.normal(size=classes)
     sums = [rate_matching._probability_sums(examples, coef, intercept, one) for one in shifts]
-    return np.concatenate([rate_matching._counts(examples, classes), *sums])
+    return np.concatenate([rate_matching._class_counts(examples, classes), *sums])
 
 
 class TestSensitivity:
@@ -444,7 +444,7 @@ class TestSensitivity:
         for side, label in ((50.0, 1), (-50.0, 0)):
             one = bounded(np.array([[side]]), np.array([label]), bound=100.0, intercept=0.0)
             sums = rate_matching._probability_sums(one, coef, none, np.zeros(2))
-            alone.append(np.concatenate([rate_matching._counts(one, 2), sums, sums]))
+            alone.append(np.concatenate([rate_matching._class_counts(one, 2), sums, sums]))
         assert np.linalg.norm(alone[0] - alone[1]) == pytest.approx(math.sqrt(6.0), rel=1e-5)
 
     def test_undeclared_labels_count_alike_for_all_classes(self):

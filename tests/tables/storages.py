@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.estimator import _checked
+from lastiterate.linear_model.estimator import _checked_weights
 from lastiterate.linear_model.inputs import as_column, numbers_in, positions_of
 from lastiterate.tables.cells import BadCells
 from lastiterate.tables.column_rules import rule_of
@@ -247,7 +247,7 @@ def uses_of(declared):
         "labels": lambda y: positions_of(as_column(y), labels),
         "targets": lambda y: numbers_in(as_column(y)),
         "errors": lambda y: numbers_in(as_column(y), finite=False),
-        "weights": lambda w: _checked(w, len(w)),
+        "weights": lambda w: _checked_weights(w, len(w)),
     }
 
 

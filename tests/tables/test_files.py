@@ -77,7 +77,7 @@ class TestGrammar:
         path = tmp_path / "t.csv"
         found = []
         for _ in range(250):
-            monkeypatch.setattr(csv_file, "_BLOCK", rng.choice([1 << 22, 24]))
+            monkeypatch.setattr(csv_file, "_CSV_BLOCK_BYTES", rng.choice([1 << 22, 24]))
             rows = [[str(k), "u", "v"] for k in range(6)]
             for _ in range(rng.randrange(1, 3)):
                 rows[rng.randrange(6)][rng.randrange(3)] = rng.choice(PIECES)
@@ -89,7 +89,7 @@ class TestGrammar:
                 assert table.names
             except InvalidParameter:
                 continue
-            fast, slow = _meanings(table.blocks(kinds)), _meanings(table._slowly(3, kinds))
+            fast, slow = _meanings(table.blocks(kinds)), _meanings(table._by_csv_reader(3, kinds))
             assert fast == slow, text
             found.append(slow)
         assert found.count("refused") < len(found) - 50
@@ -157,7 +157,7 @@ class TestCsv:
 
     def test_many_blocks(self, reader, tmp_path, monkeypatch):
         """More than either reader takes at once; the rows keep their order."""
-        monkeypatch.setattr(csv_file, "_BLOCK", 1 << 14)
+        monkeypatch.setattr(csv_file, "_CSV_BLOCK_BYTES", 1 << 14)
         numbers = np.arange(8_000) % 101
         path = tmp_path / "t.csv"
         lines = [f"{number},clerk,{'x' * 20}" for number in numbers]
@@ -201,7 +201,7 @@ class TestRefusals:
         assert refused.value.__cause__ is None
 
     def test_rows_are_counted_over_blocks(self, reader, tmp_path, monkeypatch):
-        monkeypatch.setattr(csv_file, "_BLOCK", 1 << 14)
+        monkeypatch.setattr(csv_file, "_CSV_BLOCK_BYTES", 1 << 14)
         path = tmp_path / "t.csv"
         lines = ["1,clerk"] * 9_000
         lines[8_234] = f"{TOKEN},clerk"

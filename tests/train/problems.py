@@ -10,6 +10,7 @@ import lastiterate as li
 from lastiterate import linear_model
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.estimator import PrivateLinearModel
+from lastiterate.train.centring import centre_of_sum, sum_in_units
 from lastiterate.train.data import bounded
 from lastiterate.train.objectives import Logistic
 
@@ -99,3 +100,8 @@ def run_of(data, batches, *, objective=None, l2=0.0, **changes):
         "noise_std": 0.1,
     }
     return li.TrainingRun(**(settings | changes))
+
+
+def published_centre(rows, release, source, *, bound):
+    total = sum_in_units(rows, bound=bound)
+    return centre_of_sum(total, release, source, examples=rows.shape[0], bound=bound)

@@ -275,7 +275,7 @@ class TestArithmetic:
         assert expected <= found <= expected * (1 + 1e-9)
 
     def test_a_centre_has_the_least_bound_that_is_charged_for(self):
-        assert centring._SHORTEST * centring.REACH.times >= LEAST_CENTRED
+        assert centring._LEAST_BOUND * centring.REACH.times >= LEAST_CENTRED
 
     def test_sparse_rows_around_a_centre_cost_more(self):
         run = plain_run()

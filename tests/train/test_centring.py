@@ -14,10 +14,10 @@ from lastiterate.linear_model.private_score import score_total
 from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.train import centring
-from lastiterate.train.centring import Centre, centre_of, published_centre
+from lastiterate.train.centring import Centre, centre_of
 from lastiterate.train.data import FAST, bounded
 from lastiterate.train.noise import Randomness, SeededBits
-from tests.train.problems import MODELS, made
+from tests.train.problems import MODELS, made, published_centre
 
 RNG = np.random.default_rng(0)
 # On one side of 0, and far from it.

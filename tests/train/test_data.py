@@ -13,7 +13,6 @@ from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.other_releases import MEAN, Release
 from lastiterate.run.batch_rules.ordered import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 from lastiterate.train import centring
-from lastiterate.train.centring import published_centre
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import batch_sequence, noisy_descent
@@ -21,7 +20,7 @@ from lastiterate.train.objectives import Logistic
 from lastiterate.train.rows import is_mapped
 from lastiterate.train.settings import TRAINED
 from tests.slow import slow_if
-from tests.train.problems import RULES, run_of
+from tests.train.problems import RULES, published_centre, run_of
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(103, 4)).astype(np.float32)

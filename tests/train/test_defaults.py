@@ -8,7 +8,13 @@ from sklearn.base import clone
 
 import lastiterate as li
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.train.defaults import LEAST, MOST, default_run, gaussian_parameter, mean_release
+from lastiterate.train.defaults import (
+    LEAST_SHARE,
+    MOST_SHARE,
+    default_run,
+    gaussian_parameter,
+    mean_release,
+)
 from lastiterate.train.objectives import Logistic, Softmax
 from lastiterate.train.settings import RunSettings
 from tests.slow import slow
@@ -22,12 +28,12 @@ def released(examples, features=30, adjacency="replace"):
 
 class TestRule:
     def test_many_rows_cost_the_least_share(self):
-        assert released(100_000).mu == pytest.approx(LEAST * MU)
+        assert released(100_000).mu == pytest.approx(LEAST_SHARE * MU)
 
     def test_the_fewer_rows_the_larger_the_share_up_to_the_most(self):
         shares = [released(n).mu / MU for n in (100_000, 1_000, 900, 800, 500)]
         assert shares == sorted(shares)
-        assert shares[-1] == pytest.approx(MOST)
+        assert shares[-1] == pytest.approx(MOST_SHARE)
         assert len({round(one, 6) for one in shares}) >= 4
 
     @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
@@ -37,7 +43,7 @@ class TestRule:
         if release is not None:
             noise = release.noise_std * math.sqrt(30) / examples
             assert noise <= 0.5
-            assert LEAST * MU * (1 - 1e-9) <= release.mu <= MOST * MU * (1 + 1e-9)
+            assert LEAST_SHARE * MU * (1 - 1e-9) <= release.mu <= MOST_SHARE * MU * (1 + 1e-9)
 
     def test_a_mean_that_would_be_lost_is_not_published(self):
         assert released(100) is None

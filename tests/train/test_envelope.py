@@ -68,7 +68,7 @@ class TestSolutions:
 def test_halving_alone_would_do(classes, scale):
     v = clipped_columns(classes, 0.3, scale=scale, count=20)
     with np.errstate(all="ignore"):
-        p, failed = envelope._halved(v, 0.3)
+        p, failed = envelope._bisect(v, 0.3)
     assert not failed.size
     if scale < 1e10:
         np.testing.assert_allclose(p, envelope.wrong_class_part(v.copy(), 0.3), atol=1e-11)
@@ -86,8 +86,8 @@ def test_a_step_that_is_not_small_is_taken_again():
     """Where a sum of four terms stands for the exponential, far steps would leave a wrong p."""
     v = clipped_columns(5, 0.3, scale=2.0, count=40)
     with np.errstate(all="ignore"):
-        guess = envelope._approached(envelope._softmax(v, np.float32), 0.3, rounds=0)
-        p, left = envelope._refined(v, guess, 0.3)
+        guess = envelope._approximate(envelope._softmax(v, np.float32), 0.3, rounds=0)
+        p, left = envelope._refine(v, guess, 0.3)
     assert not left.size
     check(v, p, 0.3)
 

@@ -386,13 +386,13 @@ class TestLaw:
 
     def test_truncation_instead_of_the_floor_would_show(self, monkeypatch):
         monkeypatch.setattr(law, "compiled", lambda name, size: None)
-        honest = law._numbers
+        honest = law._signed_numbers
 
         def truncated(bins, word, bits):
             found = honest(bins, word, bits)
             return np.where(found < 0, found + 1, found)
 
-        monkeypatch.setattr(law, "_numbers", truncated)
+        monkeypatch.setattr(law, "_signed_numbers", truncated)
         assert p_value(400_000) < 1e-9
 
     def test_far_tails_are_there(self, path):

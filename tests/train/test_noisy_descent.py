@@ -11,7 +11,7 @@ from lastiterate._progress import listen
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
-from lastiterate.train.noisy_descent import _times, noisy_descent
+from lastiterate.train.noisy_descent import _weighted_sum, noisy_descent
 from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax
 from tests.reference.precision_attack import difference, recognised
 from tests.train.problems import RULES, examples, run_of
@@ -191,7 +191,7 @@ class TestGradient:
         residual = rng.uniform(0.0, 0.5, size=(1, 100_000))
         other = residual.copy()
         other[0, 5] = -0.5
-        moved = _times(other, kind(rows)) - _times(residual, kind(rows))
+        moved = _weighted_sum(other, kind(rows)) - _weighted_sum(residual, kind(rows))
         own = (other - residual)[0, 5] * rows[5].astype(float)
         assert np.linalg.norm(moved - own) <= 5e-5
 

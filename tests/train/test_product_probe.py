@@ -178,7 +178,7 @@ class TestThinProducts:
             out[:, : rows.shape[1]] = product(residual, rows.astype(np.float64))
 
         module = ModuleType("products")
-        module.outputs, module.sums = outputs, sums
+        module.thin_outputs, module.sums = outputs, sums
         return module
 
     @pytest.fixture(autouse=True)

@@ -101,8 +101,8 @@ class TestFactors:
         expected = [norm_factors(kind(rows[[k]]), BOUND)[0] for k in range(len(rows))]
         order = np.random.default_rng(seed).permutation(len(rows))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(norms, "_CHUNK", chunk)
-            patch.setattr(row_sums, "_PIECE", max(chunk // 2, 1))
+            patch.setattr(norms, "_ENTRIES_AT_ONCE", chunk)
+            patch.setattr(row_sums, "_ENTRIES_IN_CACHE", max(chunk // 2, 1))
             np.testing.assert_array_equal(norm_factors(kind(rows), BOUND), expected)
             found = norm_factors(kind(rows[order]), BOUND)
             np.testing.assert_array_equal(found, np.array(expected)[order])
@@ -173,7 +173,7 @@ class TestCountedRows:
     def test_add_up_in_units_one_by_one(self, monkeypatch, dtype, kind, chunk):
         rows = rows_of(6, dtype)
         each = [sum_in_units(kind(rows[[k]]), bound=BOUND) for k in range(len(rows))]
-        monkeypatch.setattr(norms, "_CHUNK", chunk)
+        monkeypatch.setattr(norms, "_ENTRIES_AT_ONCE", chunk)
         found = sum_in_units(kind(rows), bound=BOUND)
         np.testing.assert_array_equal(found, np.sum(each, axis=0))
 

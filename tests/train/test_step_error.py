@@ -191,7 +191,7 @@ class TestOracle:
     def test_without_the_grid(self, monkeypatch, dtype):
         """On so fine a grid that only products and sums are left; rows in blocks; an offset."""
         monkeypatch.setattr(arithmetic, "BITS", 54)
-        monkeypatch.setattr(counted_rows, "_BLOCK", 2 * WIDTH)
+        monkeypatch.setattr(counted_rows, "_ENTRIES_AT_ONCE", 2 * WIDTH)
         objective = Softmax(classes=3, kind="margin")
         data = problem(objective, dtype, offset=np.array([0.5, -3.0, 2.5]))
         run = run_of(data, li.FullBatch(EXAMPLES), objective=objective, steps=3, noise_std=1e-3)
@@ -386,7 +386,7 @@ class TestRowsThatCount:
         once = counted_rows.counted_once(data.own())
         (batch,) = counted_rows.counted_batches(once, slice(None))
         np.testing.assert_array_equal(batch.rows, together)
-        monkeypatch.setattr(counted_rows, "_BLOCK", 3 * WIDTH)
+        monkeypatch.setattr(counted_rows, "_ENTRIES_AT_ONCE", 3 * WIDTH)
         blocks = [one.rows.copy() for one in counted_rows.counted_batches(data, slice(None))]
         np.testing.assert_array_equal(np.concatenate(blocks), together)
         for k in range(40):

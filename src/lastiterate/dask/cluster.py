@@ -43,9 +43,9 @@ from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import PROVED, GradientSum
 from lastiterate.train.noise import Order, Randomness
-from lastiterate.train.noisy_descent import drawn
+from lastiterate.train.noisy_descent import order_and_selections
 from lastiterate.train.objectives import Objective
-from lastiterate.train.rows import Selection
+from lastiterate.train.rows import RowIndex
 
 MOST_ORDERED = 5_000_000  # examples, so that drawing an order takes at most 120 MB here
 _SLACK = 1.0 + 1e-3  # products of float32 are rounded
@@ -144,7 +144,7 @@ class ClusterShards:
     ) -> Iterator[GradientSum]:
         """The gradient sums of the batches of the rule, each from all shards at once."""
         in_blocks = self.is_mapped and rule.ordered
-        order, selections = drawn(rule, len(self), chance, in_blocks=in_blocks)
+        order, selections = order_and_selections(rule, len(self), chance, in_blocks=in_blocks)
         positions = owners = None
         if order is not None:
             owners = self.layout.owner_of_rows()[order]
@@ -166,8 +166,8 @@ class ClusterShards:
     def _gradient(
         self,
         objective: Objective,
-        by_shard: Callable[[Selection], tuple[list[RowSelection], NDArray[np.intp]]],
-        chosen: Selection,
+        by_shard: Callable[[RowIndex], tuple[list[RowSelection], NDArray[np.intp]]],
+        chosen: RowIndex,
         parameters: Array,
     ) -> Array:
         chosen_there, counts = by_shard(chosen)
@@ -187,7 +187,7 @@ class ClusterShards:
         return total
 
     def _selections(
-        self, chosen: Selection, *, owners: NDArray[np.uint16] | None
+        self, chosen: RowIndex, *, owners: NDArray[np.uint16] | None
     ) -> tuple[list[RowSelection], NDArray[np.intp]]:
         """The selection to send to each shard, and its number of examples."""
         shards = self.layout.shards

@@ -31,7 +31,7 @@ from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noisy_descent import check_targets, gradient_sum
 from lastiterate.train.objectives import Objective
-from lastiterate.train.rows import Selection, compressed
+from lastiterate.train.rows import RowIndex, compressed
 
 Span = tuple[int, int]  # of positions in the order of all examples
 RowSelection = Span | NDArray[np.intp]
@@ -170,7 +170,7 @@ class Shard:
         assert self._objective is not None
         if self._own is not None:
             assert self._positions is not None
-            own: Selection = (
+            own: RowIndex = (
                 slice(*np.searchsorted(self._positions, chosen).tolist())
                 if isinstance(chosen, tuple)
                 else chosen

@@ -9,20 +9,13 @@ if TYPE_CHECKING:
     from lastiterate.features.transformers import RandomFourierFeatures as RandomFourierFeatures
     from lastiterate.features.transformers import Scattering2D as Scattering2D
 
-_MODULE_OF = {
-    "PublicBins": "transformers",
-    "QuadraticSketch": "transformers",
-    "RandomFourierFeatures": "transformers",
-    "Scattering2D": "transformers",
-}
-
-__all__ = sorted(_MODULE_OF)
+__all__ = ["PublicBins", "QuadraticSketch", "RandomFourierFeatures", "Scattering2D"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'lastiterate.features' has no attribute {name!r}")
-    return getattr(import_module(f"lastiterate.features.{_MODULE_OF[name]}"), name)
+    return getattr(import_module("lastiterate.features.transformers"), name)
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,7 @@ from lastiterate.features.scattering_map import ScatteringMap
 MAPS: dict[str, type[FeatureMap]] = {
     kind.kind: kind for kind in (ScatteringMap, FourierMap, QuadraticMap, BinsMap)
 }
+
 FEATURE_MAPS = "feature maps"  # of a certificate
 FEATURE_STEP = "features"  # of a model's file
 _TEXTS = "scattering:28x28, scattering:32x32x3, fourier:2048,gamma=1 or quadratic:2048,seed=0"

@@ -29,8 +29,15 @@ Floats = NDArray[np.float32]
 
 # Products of counted roundings of float64, one rounding to float32, and the estimators' own
 # rounding up of norms in float32 together stay below this relative amount.
-_ROUNDING = ulps_of(np.float32, 8)
-_LONGEST_FILE = 1 << 50  # bytes
+_NORM_ROUNDING = ulps_of(np.float32, 8)
+
+_MOST_FILE_BYTES = 1 << 50  # bytes
+_NUMBERS_AT_ONCE = 1 << 19  # features of all rows of a block
+_MOST_COLUMNS, _MOST_COMPONENTS, _LARGEST_SEED = 1 << 24, 1 << 20, 2**32 - 1
+LARGEST_ENTRY = 1e6  # phases of longer rows would be rounding alone
+LARGEST_SCALED_ENTRY = 1e100
+_LARGEST_END = 1e300
+PUBLIC_NAMES = {"components": "n_components"}  # as users know it
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class FeatureMap(ABC):
     def write(self, rows: NDArray[Any], path: Path) -> np.memmap[Any, Any]:
         """The features of all rows, written to a new file block by block and then mapped."""
         self._check_columns(rows)
-        if not 0 < 4 * len(rows) * self.width < _LONGEST_FILE:
+        if not 0 < 4 * len(rows) * self.width < _MOST_FILE_BYTES:
             must_be = "at least one, and no more than a file can hold"
             raise InvalidParameter("the number of rows", len(rows), must_be=must_be)
         # Mapped only after writing: pages that change while they are mapped stay in memory.
@@ -97,7 +104,7 @@ class FeatureMap(ABC):
     def check_finite(self, rows: NDArray[Any]) -> None:
         """Raise `InvalidParameter` or `InvalidType` if a cell is no finite number."""
         for start in range(0, len(rows) if rows.dtype.kind in "fO" else 0, self.block):
-            _finite(rows[start : start + self.block])
+            _finite_copy(rows[start : start + self.block])
 
     def as_record(self) -> dict[str, Any]:
         """The kind and all parameters, as JSON has them."""
@@ -110,11 +117,11 @@ class FeatureMap(ABC):
     def _blocks(self, rows: NDArray[Any]) -> Iterator[Floats]:
         starts = range(0, len(rows), self.block)
         for start in track(f"{self.kind} features", starts):
-            yield self._mapped(rows[start : start + self.block])
+            yield self._map_rows(rows[start : start + self.block])
 
     @np.errstate(all="ignore")  # what raises must not depend on a row's size
-    def _mapped(self, rows: NDArray[Any]) -> Floats:
-        return self.map_block(_finite(rows))
+    def _map_rows(self, rows: NDArray[Any]) -> Floats:
+        return self.map_block(_finite_copy(rows))
 
     def _check_columns(self, rows: NDArray[Any]) -> None:
         if rows.ndim != 2 or rows.shape[1] != self.input_width:
@@ -126,7 +133,7 @@ class FeatureMap(ABC):
 
 
 @np.errstate(all="ignore")
-def _finite(rows: NDArray[Any]) -> Array:
+def _finite_copy(rows: NDArray[Any]) -> Array:
     """A copy in double precision and one layout: no row decides how another is computed."""
     plain = plain_cells("X", rows) if rows.dtype.kind == "O" else rows
     exact = np.array(plain, dtype=np.float64, order="C")
@@ -149,7 +156,7 @@ def without_huge_entries(rows: Array, largest: float) -> Array:
 
 def share_of_norm(entries: int) -> float:
     """1/sqrt(entries), less the roundings that may follow."""
-    return down(1.0 / math.sqrt(entries), _ROUNDING)
+    return down(1.0 / math.sqrt(entries), _NORM_ROUNDING)
 
 
 # Fixed features of rows of numbers: random Fourier features, quadratic sketches, public bins.
@@ -159,34 +166,16 @@ def share_of_norm(entries: int) -> float:
 # predicts as it did.
 
 
-_NUMBERS = 1 << 19  # features of all rows of a block
-_MOST_COLUMNS, _MOST_COMPONENTS, _LARGEST_SEED = 1 << 24, 1 << 20, 2**32 - 1
-LARGEST_ENTRY = 1e6  # phases of longer rows would be rounding alone
-LARGEST_SCALED_ENTRY = 1e100
-_LARGEST_END = 1e300
-
-
 @dataclass(frozen=True)
-class FourierMap(FeatureMap):
-    r"""The map of `RandomFourierFeatures`: cosines and sines of m/2 random projections.
-
-    A row is :math:`\sqrt{2/m} (\cos \theta_k, \sin \theta_k)_k`, whatever the phases
-    :math:`\theta_k` are, so its norm is 1.  An odd number of components is one more without the
-    last sine.
-    """
+class RandomMap(FeatureMap):
+    """A map of so many columns to so many random components, drawn by a public seed."""
 
     columns: int
     components: int
-    gamma: float
-    seed: int
-
-    kind: ClassVar[str] = "fourier"
 
     def __post_init__(self) -> None:
-        _set(self, "columns", _check.count, at_least=1, at_most=_MOST_COLUMNS)
-        _set(self, "components", _check.count, at_least=1, at_most=_MOST_COMPONENTS)
-        _set(self, "gamma", _check.number, at_least=1e-12, at_most=1e12)
-        _set(self, "seed", _check.count, at_least=0, at_most=_LARGEST_SEED)
+        _set_checked(self, "columns", _check.count, at_least=1, at_most=_MOST_COLUMNS)
+        _set_checked(self, "components", _check.count, at_least=1, at_most=_MOST_COMPONENTS)
 
     @property
     def input_width(self) -> int:
@@ -198,7 +187,27 @@ class FourierMap(FeatureMap):
 
     @property
     def block(self) -> int:
-        return max(1, _NUMBERS // max(self.components, self.columns))
+        return max(1, _NUMBERS_AT_ONCE // max(self.components, self.columns))
+
+
+@dataclass(frozen=True)
+class FourierMap(RandomMap):
+    r"""The map of `RandomFourierFeatures`: cosines and sines of m/2 random projections.
+
+    A row is :math:`\sqrt{2/m} (\cos \theta_k, \sin \theta_k)_k`, whatever the phases
+    :math:`\theta_k` are, so its norm is 1.  An odd number of components is one more without the
+    last sine.
+    """
+
+    gamma: float
+    seed: int
+
+    kind: ClassVar[str] = "fourier"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _set_checked(self, "gamma", _check.number, at_least=1e-12, at_most=1e12)
+        _set_checked(self, "seed", _check.count, at_least=0, at_most=_LARGEST_SEED)
 
     def map_block(self, rows: Array) -> Floats:
         """The cosines of some rows, followed by the sines."""
@@ -212,7 +221,7 @@ class FourierMap(FeatureMap):
 
 
 @dataclass(frozen=True)
-class QuadraticMap(FeatureMap):
+class QuadraticMap(RandomMap):
     r"""The map of `QuadraticSketch`: a sketch of all products of two entries of a row.
 
     A row x, scaled down to norm B if it is longer, becomes :math:`a = (x/B, 1)/\sqrt2`, whose norm
@@ -221,30 +230,15 @@ class QuadraticMap(FeatureMap):
     down to 1.
     """
 
-    columns: int
-    components: int
     seed: int
     input_bound: float
 
     kind: ClassVar[str] = "quadratic"
 
     def __post_init__(self) -> None:
-        _set(self, "columns", _check.count, at_least=1, at_most=_MOST_COLUMNS)
-        _set(self, "components", _check.count, at_least=1, at_most=_MOST_COMPONENTS)
-        _set(self, "seed", _check.count, at_least=0, at_most=_LARGEST_SEED)
-        _set(self, "input_bound", _check.number, at_least=1e-12, at_most=1e12)
-
-    @property
-    def input_width(self) -> int:
-        return self.columns
-
-    @property
-    def width(self) -> int:
-        return self.components
-
-    @property
-    def block(self) -> int:
-        return max(1, _NUMBERS // max(self.components, self.columns))
+        super().__post_init__()
+        _set_checked(self, "seed", _check.count, at_least=0, at_most=_LARGEST_SEED)
+        _set_checked(self, "input_bound", _check.number, at_least=1e-12, at_most=1e12)
 
     def map_block(self, rows: Array) -> Floats:
         """The sketches of some rows."""
@@ -256,7 +250,7 @@ class QuadraticMap(FeatureMap):
         longer = np.concatenate([scaled, np.ones((len(rows), 1))], axis=1)
         spectrum: Any = 0.5  # the square of 1/sqrt(2)
         for cells, signs in cells_and_signs(self.columns + 1, self.components, self.seed):
-            counted = _counted(longer * signs, cells, self.components)
+            counted = _count_in_cells(longer * signs, cells, self.components)
             spectrum = spectrum * rfft(counted, axis=1)
         sketch = irfft(spectrum, n=self.components, axis=1)
         norms = np.sqrt(np.einsum("rk,rk->r", sketch, sketch))
@@ -289,7 +283,7 @@ class BinsMap(FeatureMap):
         for low, high in zip(self.low, self.high, strict=True):
             if not low < high:
                 raise InvalidParameter("low", low, must_be=f"below high, {high:g}")
-        _set(self, "bins", _check.count, at_least=2, at_most=1_000)
+        _set_checked(self, "bins", _check.count, at_least=2, at_most=1_000)
         assert self.cuts
 
     @property
@@ -302,7 +296,7 @@ class BinsMap(FeatureMap):
 
     @property
     def block(self) -> int:
-        return max(1, _NUMBERS // self.width)
+        return max(1, _NUMBERS_AT_ONCE // self.width)
 
     @property
     def cuts(self) -> tuple[tuple[float, ...], ...]:
@@ -320,12 +314,9 @@ class BinsMap(FeatureMap):
         return features.reshape(len(rows), -1)
 
 
-def _set(of: Any, name: str, check: Any, **limits: Any) -> None:
+def _set_checked(of: Any, name: str, check: Any, **limits: Any) -> None:
     """Replace a field of a frozen record by its checked value."""
-    object.__setattr__(of, name, check(_NAMES.get(name, name), getattr(of, name), **limits))
-
-
-_NAMES = {"components": "n_components"}  # as users know it
+    object.__setattr__(of, name, check(PUBLIC_NAMES.get(name, name), getattr(of, name), **limits))
 
 
 @lru_cache(maxsize=4)
@@ -347,7 +338,7 @@ def cells_and_signs(columns: int, count: int, seed: int) -> tuple[tuple[IntArray
     )
 
 
-def _counted(rows: Array, cells: IntArray, count: int) -> Array:
+def _count_in_cells(rows: Array, cells: IntArray, count: int) -> Array:
     """The sum of the entries of each row in each cell, column by column."""
     total = np.zeros((count, len(rows)))
     for column, cell in zip(rows.T, cells.tolist(), strict=True):

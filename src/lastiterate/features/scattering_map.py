@@ -21,6 +21,18 @@ All features are scaled down by :math:`2^{-20}`, which exceeds the sum of these 
 
 **Opponent colours.** Red, green and blue of a photograph are nearly the same image.  Their sum and
 the two contrasts that are orthogonal to it are not, and after normalisation all three count alike.
+
+**Filters.** A Morlet wavelet of scale j and direction e is a plane wave of frequency
+:math:`\xi = \tfrac34 \pi 2^{-j}` along e under a Gaussian of width :math:`\sigma = 0.8 \cdot 2^j`
+along e and :math:`\sigma / s` across it, less as much of the Gaussian as makes its integral 0.
+Its Fourier transform is real,
+
+.. math:: \hat\psi(\omega) = g(\omega - \xi e) - \kappa g(\omega), \qquad
+          g(\omega) = \exp\bigl(-\tfrac12 \sigma^2 (u^2 + v^2 / s^2)\bigr),
+
+where u and v are the parts of :math:`\omega` along and across e.  On a grid of pixels the sum
+over all frequencies that the grid cannot tell apart takes its place.  The low pass is a Gaussian
+of width :math:`0.8 \cdot 2^{J-1}`, so it smooths rows and columns one after the other.
 """
 
 from __future__ import annotations
@@ -39,13 +51,18 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.maps import FeatureMap, Floats, share_of_norm, without_huge_entries
 
-_PIXELS = 1 << 15  # of all images of a block, so that intermediate results fit into a cache
+_PIXELS_AT_ONCE = 1 << 15  # of all images of a block, so that intermediate results fit into a cache
+
 _OPPONENTS = (  # weights of red, green and blue, to be divided by their norm
     (1.0, 1.0, 1.0),
     (1.0, 0.0, -1.0),
     (1.0, -2.0, 1.0),
 )
+
 _LARGEST_SIDE, _MOST_CHANNELS, _MOST_SCALES, _MOST_ANGLES = 4_096, 1_024, 6, 64
+_WIDTH = 0.8  # of the Gaussian of the finest wavelet, in pixels
+_FREQUENCY = 0.75 * np.pi
+_ALIASES = range(-2, 3)  # multiples of 2 pi; what lies beyond is below 1e-20
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,7 @@ class ScatteringMap(FeatureMap):
 
     def __post_init__(self) -> None:
         checked = {
-            "shape": _shape(self.shape),
+            "shape": _checked_shape(self.shape),
             "channels": _check.count("channels", self.channels, at_least=1, at_most=_MOST_CHANNELS),
             "scales": _check.count("scales", self.scales, at_least=1, at_most=_MOST_SCALES),
             "angles": _check.count("angles", self.angles, at_least=2, at_most=_MOST_ANGLES),
@@ -95,15 +112,15 @@ class ScatteringMap(FeatureMap):
     @property
     def width(self) -> int:
         coarse = coarse_shape(self.shape, self.scales)
-        return self.channels * self._maps * math.prod(coarse)
+        return self.channels * self._channels_per_colour * math.prod(coarse)
 
     @property
     def block(self) -> int:
         padded = math.prod(side + 2 ** (self.scales + 1) for side in self.shape)
-        return int(max(1, _PIXELS // (padded * self.channels)))
+        return int(max(1, _PIXELS_AT_ONCE // (padded * self.channels)))
 
     @property
-    def _maps(self) -> int:
+    def _channels_per_colour(self) -> int:
         return channel_count(self.scales, self.angles)
 
     def map_block(self, rows: Array) -> Floats:
@@ -123,14 +140,14 @@ class ScatteringMap(FeatureMap):
             images = np.moveaxis(bright.reshape(-1, *self.shape, self.channels), 3, 1)
         else:
             images = bright.reshape(-1, self.channels, *self.shape)
-        return _opponents(images) if self.opponent_colors else images
+        return _opponent_images(images) if self.opponent_colors else images
 
     def _features(self, images: Floats) -> Floats:
         maps = scatter(images.reshape(-1, *self.shape), self.scales, self.angles)
         assert self.groups is not None
-        return self._normalised(maps.reshape(len(images), self.channels * self.groups, -1))
+        return self._normalise(maps.reshape(len(images), self.channels * self.groups, -1))
 
-    def _normalised(self, groups: Floats) -> Floats:
+    def _normalise(self, groups: Floats) -> Floats:
         """The features by row: in each group of mean 0 and variance below 1, then divided."""
         deviations = groups.astype(np.float64)
         deviations -= deviations.mean(axis=2, keepdims=True)
@@ -140,7 +157,7 @@ class ScatteringMap(FeatureMap):
         return deviations.reshape(len(groups), -1).astype(np.float32)
 
     def _checked_groups(self) -> int:
-        maps = self._maps
+        maps = self._channels_per_colour
         if self.groups is None:
             return max(one for one in range(1, maps + 1) if maps % one == 0 and maps // one >= 3)
         groups = _check.count("groups", self.groups, at_least=1, at_most=maps)
@@ -151,7 +168,7 @@ class ScatteringMap(FeatureMap):
         return groups
 
 
-def _shape(given: Any) -> tuple[int, int]:
+def _checked_shape(given: Any) -> tuple[int, int]:
     must_be = "a pair of sides, (height, width), as in (28, 28)"
     if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise InvalidParameter("shape", given, must_be=must_be)
@@ -161,7 +178,7 @@ def _shape(given: Any) -> tuple[int, int]:
     return height, width
 
 
-def _opponents(images: Floats) -> Floats:
+def _opponent_images(images: Floats) -> Floats:
     """The orthonormal sum and contrasts of the three colours of images."""
     red, green, blue = (images[:, colour] for colour in range(3))
     return np.stack(
@@ -209,7 +226,7 @@ def scatter(images: Floats, scales: int, angles: int) -> Floats:
     coarse = coarse_shape((images.shape[1], images.shape[2]), scales)
     padded = (border * (coarse[0] + 2), border * (coarse[1] + 2))
     bank = filter_bank(padded, scales, angles)
-    rows, columns = (_reflected(images.shape[k + 1], padded[k], border) for k in (0, 1))
+    rows, columns = (_reflected_pixels(images.shape[k + 1], padded[k], border) for k in (0, 1))
     image = images[:, rows[:, np.newaxis], columns]
     out = np.empty((len(images), channel_count(scales, angles), *coarse), dtype=np.float32)
     out[:, 0] = _smooth(image, bank, 0)
@@ -232,7 +249,7 @@ def scatter(images: Floats, scales: int, angles: int) -> Floats:
     return out
 
 
-def _reflected(side: int, padded: int, border: int) -> NDArray[np.intp]:
+def _reflected_pixels(side: int, padded: int, border: int) -> NDArray[np.intp]:
     """The pixel that stands at each position of a padded line."""
     return np.pad(np.arange(side), (border, padded - side - border), mode="reflect")
 
@@ -274,24 +291,7 @@ def _smooth(images: Floats, bank: FilterBank, grid: int) -> Floats:
     return np.swapaxes(found, -1, -2)
 
 
-# Filters of the two-dimensional scattering transform, as arrays that are ready to multiply with.
-#
-# A Morlet wavelet of scale j and direction e is a plane wave of frequency :math:`\xi = \tfrac34 \pi
-# 2^{-j}` along e under a Gaussian of width :math:`\sigma = 0.8 \cdot 2^j` along e and :math:`\sigma
-# / s` across it, less as much of the Gaussian as makes its integral 0.  Its Fourier transform is
-# real,
-#
-# .. math:: \hat\psi(\omega) = g(\omega - \xi e) - \kappa g(\omega), \qquad
-#           g(\omega) = \exp\bigl(-\tfrac12 \sigma^2 (u^2 + v^2 / s^2)\bigr),
-#
-# where u and v are the parts of :math:`\omega` along and across e.  On a grid of pixels the sum
-# over all frequencies that the grid cannot tell apart takes its place.  The low pass is a Gaussian
-# of width :math:`0.8 \cdot 2^{J-1}`, so it smooths rows and columns one after the other.
-
-
-_WIDTH = 0.8  # of the Gaussian of the finest wavelet, in pixels
-_FREQUENCY = 0.75 * np.pi
-_ALIASES = range(-2, 3)  # multiples of 2 pi; what lies beyond is below 1e-20
+# The filters, as arrays that are ready to multiply with.
 
 
 class FilterBank(NamedTuple):
@@ -312,8 +312,8 @@ def filter_bank(shape: tuple[int, int], scales: int, angles: int) -> FilterBank:
     spectra = [_wavelets(shape, scale, angles) for scale in range(scales)]
     pairs = itertools.combinations(range(scales), 2)
     return FilterBank(
-        tuple(_doubled(one / 4**scale) for scale, one in enumerate(spectra)),
-        {(i, j): _doubled(_folded(spectra[j], 2**i) / 4 ** (j - i)) for i, j in pairs},
+        tuple(_double_numbers(one / 4**scale) for scale, one in enumerate(spectra)),
+        {(i, j): _double_numbers(_fold_spectra(spectra[j], 2**i) / 4 ** (j - i)) for i, j in pairs},
         tuple(
             (_low_pass(shape[0], scales, grid), _low_pass(shape[1], scales, grid))
             for grid in range(scales)
@@ -350,14 +350,14 @@ def _gaussians(
     return total
 
 
-def _folded(spectra: Array, stride: int) -> Array:
+def _fold_spectra(spectra: Array, stride: int) -> Array:
     """The spectra of the filters on every `stride`-th pixel, times stride^2."""
     count, rows, columns = spectra.shape
     split = spectra.reshape(count, stride, rows // stride, stride, columns // stride)
     return np.asarray(split.sum(axis=(1, 3)))
 
 
-def _doubled(spectra: Array) -> Floats:
+def _double_numbers(spectra: Array) -> Floats:
     return np.repeat(spectra, 2, axis=-1).astype(np.float32)
 
 

@@ -12,7 +12,14 @@ import numpy as np
 from scipy import sparse
 
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.features.maps import BinsMap, FeatureMap, Floats, FourierMap, QuadraticMap
+from lastiterate.features.maps import (
+    PUBLIC_NAMES,
+    BinsMap,
+    FeatureMap,
+    Floats,
+    FourierMap,
+    QuadraticMap,
+)
 from lastiterate.features.scattering_map import ScatteringMap
 from lastiterate.tables.plain_rows import plain_rows, validated
 from lastiterate.train.discreet import DiscreetTransformer, discreet, discreetly, is_dask
@@ -170,13 +177,14 @@ class FixedFeatures(
         if sparse.issparse(X):
             must_be = "a dense array; sparse rows are not supported"
             raise InvalidType("X", must_be=must_be, found="a sparse matrix")
-        return discreetly(lambda: self._checked(X, reset=reset))
 
-    def _checked(self, X: Any, *, reset: bool) -> Any:
-        rows = self._flat(plain_rows(X))
-        return validated(self, X, rows, reset=reset, dtype="numeric", ensure_all_finite=False)
+        def checked() -> Any:
+            rows = self._flatten_images(plain_rows(X))
+            return validated(self, X, rows, reset=reset, dtype="numeric", ensure_all_finite=False)
 
-    def _flat(self, X: Any) -> Any:
+        return discreetly(checked)
+
+    def _flatten_images(self, X: Any) -> Any:
         """The rows of an array of more dimensions, if the transformer takes one."""
         return X
 
@@ -536,7 +544,7 @@ class Scattering2D(FixedFeatures):
             raise InvalidParameter("X", must_be=must_be, found=f"rows of {columns}")
         return found
 
-    def _flat(self, X: Any) -> Any:
+    def _flatten_images(self, X: Any) -> Any:
         if getattr(X, "ndim", 2) == 3:
             return X.reshape(len(X), -1)
         if getattr(X, "ndim", 2) != 4 or self.shape is None:
@@ -574,7 +582,6 @@ TRANSFORMERS: dict[type[FeatureMap], type[FixedFeatures]] = {
     QuadraticMap: QuadraticSketch,
     BinsMap: PublicBins,
 }
-_RENAMED = {"components": "n_components"}
 
 
 def transformer_of(mapped: FeatureMap) -> FixedFeatures:
@@ -586,7 +593,7 @@ def transformer_of(mapped: FeatureMap) -> FixedFeatures:
     RandomFourierFeatures(gamma=0.5, n_components=8, seed=1)
     """
     given = {
-        _RENAMED.get(each.name, each.name): getattr(mapped, each.name)
+        PUBLIC_NAMES.get(each.name, each.name): getattr(mapped, each.name)
         for each in fields(mapped)
         if each.name != "columns"
     }

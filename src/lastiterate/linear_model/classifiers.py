@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,14 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task, class_weights
-from lastiterate.linear_model.inputs import as_column, labels_of, positions_of
+from lastiterate.linear_model.inputs import as_column, check_length, labels_of, positions_of
 from lastiterate.train.defaults import log_odds
 from lastiterate.train.discreet import discreet, discreetly
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, one_of, or_none, setting
+
+_CONTINUOUS = "Unknown label type: continuous"  # as scikit-learn has it
+
 
 # The base of the private linear classifiers.
 
@@ -40,39 +43,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         "Public weights of the classes, as in {0: .1, 1: 1}, divided by the largest if that is "
         "above 1.  Noise stays as it is, and examples that weigh less teach less.",
     )
-
-    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
-        """Train on rows `X` with labels `y`.
-
-        Parameters
-        ----------
-        X : array or sparse matrix, shape (examples, features)
-            The rows; a `numpy.memmap` is read block by block.
-        y : array, shape (examples,)
-            The labels.
-        ledger : Ledger or path, optional
-            The ledger that the fit is charged to, before it begins.
-        key : bytes or path, optional
-            A secret key, or the file that holds it; needed for later unlearning.
-        **other
-            `sample_weight`, a weight in (0, 1] for each example, which must not depend on other
-            examples.  Anything else is refused.
-
-        Returns
-        -------
-        self
-            The fitted model.
-
-        Raises
-        ------
-        InvalidParameter, InvalidType
-            If settings or data cannot be used; messages quote no data.
-        BudgetExceeded
-            If the budget of the ledger does not suffice.
-        """
-        held = [X, y]
-        del X, y
-        return self._fit(held, ledger, key, other)
 
     @discreet
     def decision_function(self, X: Any) -> Array:
@@ -113,10 +83,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             If there are not as many labels as rows, or they are of another kind.
         """
         targets, predicted = as_column(y), self.predict(X)
-        if targets.size != predicted.size:
-            must_be = f"as long as X, {predicted.size}"
-            raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
-        known = positions_of(targets, self.classes_)
+        known = positions_of(check_length(targets, predicted.size), self.classes_)
         correct = positions_of(predicted, self.classes_) == known
         return discreetly(lambda: float(np.average(correct, weights=sample_weight)))
 
@@ -165,7 +132,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             labels.unknown,
             labels.provenance,
             offset=self._offset(labels.classes),
-            class_shares=self._shares(labels.classes),
+            class_shares=self._public_shares(labels.classes),
             class_weights=class_weights(self.class_weight, labels.classes),
         )
 
@@ -174,7 +141,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         del classes
         return None
 
-    def _shares(self, classes: NDArray[Any]) -> Array | None:
+    def _public_shares(self, classes: NDArray[Any]) -> Array | None:
         """The public shares of the classes; None if there are none."""
         del classes
         return None
@@ -236,6 +203,9 @@ class PrivateLogisticRegression(PrivateClassifier):
     ((2000, 2), (2000, 2))
     """
 
+    _has_probabilities = True
+    _has_intervals = True
+
     clip: str = setting(
         "envelope",
         one_of(CLIPS, default="envelope"),
@@ -285,13 +255,10 @@ class PrivateLogisticRegression(PrivateClassifier):
         """
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
-    _has_probabilities = True
-    _has_intervals = True
-
     def _offset(self, classes: NDArray[Any]) -> Array | None:
         return None if self.class_prior is None else log_odds(self.class_prior, classes)
 
-    def _shares(self, classes: NDArray[Any]) -> Array | None:
+    def _public_shares(self, classes: NDArray[Any]) -> Array | None:
         if self.class_prior is None:
             return None
         shares = np.array([self.class_prior[label] for label in classes.tolist()], dtype=np.float64)
@@ -357,6 +324,3 @@ class PrivateLinearSVC(PrivateClassifier):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-_CONTINUOUS = "Unknown label type: continuous"  # as scikit-learn has it

@@ -41,7 +41,7 @@ from lastiterate.train.objectives import from_record
 
 _INTERCEPT = "(intercept)"
 _AS_ENCODED = "one unit of the feature"
-_HARDLY = 0.99  # of the largest residual: clipped there, few residuals are
+_HARDLY_CLIPPED = 0.99  # of the largest residual: clipped there, few residuals are
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def summary(model: Any, *, level: float = 0.95) -> CoefficientTable:
     True
     """
     level = _check.number("level", level, above=0.0, below=1.0)
-    steps, fitted = _parts(model)
+    steps, fitted = _steps_and_model(model)
     coef = np.atleast_2d(fitted.coef_)
     estimates = np.column_stack([coef, np.atleast_1d(fitted.intercept_)])
     covariance: Array | None = None
@@ -191,7 +191,7 @@ def summary(model: Any, *, level: float = 0.95) -> CoefficientTable:
     labels: list[str | None] = [None] if len(estimates) == 1 else [*classes]
     rows = []
     for label, own in zip(labels, estimates @ matrix.T, strict=True):
-        reach = None if covariance is None else _reach(covariance, matrix, level)
+        reach = None if covariance is None else _interval_reach(covariance, matrix, level)
         for k, (name, meaning) in enumerate(meanings):
             ends = (None, None) if reach is None else (own[k] - reach[k], own[k] + reach[k])
             low, high = (None if end is None else float(end) for end in ends)
@@ -204,7 +204,7 @@ def summary(model: Any, *, level: float = 0.95) -> CoefficientTable:
     )
 
 
-def _parts(model: Any) -> tuple[list[Any], PrivateLinearModel]:
+def _steps_and_model(model: Any) -> tuple[list[Any], PrivateLinearModel]:
     """The steps before the private model, and the model."""
     steps: list[Any] = []
     while isinstance(model, Pipeline):
@@ -235,7 +235,7 @@ def _units(
         meanings = [(one.name, one.meaning) for one in columns]
         meanings.append((_INTERCEPT, _zero_text(encoder)))
     else:
-        names = _names(steps, model, features)
+        names = _feature_names(steps, model, features)
         meanings = [(name, _AS_ENCODED) for name in names]
         meanings.append((_INTERCEPT, "every feature at 0"))
     constant = np.any(np.atleast_1d(model.intercept_)) or matrix[features, :features].any()
@@ -310,7 +310,7 @@ def _zero_text(encoder: Encoder) -> str:
     )
 
 
-def _names(steps: list[Any], model: PrivateLinearModel, features: int) -> list[str]:
+def _feature_names(steps: list[Any], model: PrivateLinearModel, features: int) -> list[str]:
     """The names of features, where the step before the model or its table gives some."""
     given: Any = getattr(model, "feature_names_in_", ())
     if steps and hasattr(steps[-1], "get_feature_names_out"):
@@ -319,7 +319,7 @@ def _names(steps: list[Any], model: PrivateLinearModel, features: int) -> list[s
     return names if len(names) == features else [f"feature {k}" for k in range(features)]
 
 
-def _reach(covariance: Array, matrix: Array, level: float) -> Array:
+def _interval_reach(covariance: Array, matrix: Array, level: float) -> Array:
     """How far intervals reach to both sides."""
     if not np.isfinite(covariance).all():
         return np.full(len(matrix), np.inf)
@@ -357,7 +357,7 @@ def _clip_text(model: PrivateLinearModel) -> str | None:
     if not model._has_probabilities:
         return None
     objective = from_record(json.loads(model.certificate_)["objective"])
-    if objective.clip >= _HARDLY * objective.least_unclipped:
+    if objective.clip >= _HARDLY_CLIPPED * objective.least_unclipped:
         return None
     if vars(model).get(MEASURED[1]) is not None:
         remedy = "without clip_norm"

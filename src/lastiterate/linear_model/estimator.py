@@ -68,6 +68,10 @@ from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
 
+_CLASS_WEIGHT = "a positive public weight for each of the classes, as in {0: .1, 1: 1}"
+_ON_CLUSTER = "left out for rows on a cluster"
+_LEAST_WEIGHT = float(np.finfo(np.float32).smallest_subnormal)
+
 
 class PrivateLinearModel(
     UnlearningMixin, IntervalsMixin, ScikitLearnParameters, Settings, BaseEstimator
@@ -79,12 +83,47 @@ class PrivateLinearModel(
     # (benchmarks/validation.py: 1/4 is up to .1 points behind, 1/2 up to .3).
     _constant = 0.125
     _reach = REACH
+    _numeric_targets = False
+    _has_probabilities = False
+    _in_process = True  # whether rows are in this process
 
-    def _fit(self, held: list[Any], ledger: Any = None, key: Any = None, other: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
+        """Train on rows `X` with labels or numbers `y`.
+
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows; a `numpy.memmap` is read block by block.
+        y : array, shape (examples,)
+            The labels, or the numbers to predict.
+        ledger : Ledger or path, optional
+            The ledger that the fit is charged to, before it begins.
+        key : bytes or path, optional
+            A secret key, or the file that holds it; needed for later unlearning.
+        **other
+            `sample_weight`, a weight in (0, 1] for each example, which must not depend on other
+            examples.  Anything else is refused.
+
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If settings or data cannot be used; messages quote no data.
+        BudgetExceeded
+            If the budget of the ledger does not suffice.
+        """
+        held = [X, y]
+        del X, y
+        return self._fit(held, ledger, key, other)
+
+    def _fit(self, held: list[Any], ledger: Any, key: Any, other: dict[str, Any]) -> Self:
         """Fit on X and y, held in a list so that no traceback keeps them; `other` is refused."""
         self._clear_fitted()
         try:
-            other = other or {}
             held.append(other.pop("sample_weight", None))
             refuse_unknown_arguments(other)
             self._fit_once(*held, ledger=ledger, key=key)
@@ -295,10 +334,6 @@ class PrivateLinearModel(
         tags.non_deterministic = self.random_state is None
         return tags
 
-    _numeric_targets = False
-    _has_probabilities = False
-    _in_process = True  # whether rows are in this process
-
 
 # The inputs and the result of a fit, the report on it, and its certificate.
 
@@ -331,19 +366,19 @@ class FitInputs:
 
     def report(self, *more: Release) -> PrivacyReport:
         """The report on the training, derived before it, with `more` releases included."""
-        features = self.examples.features if self.settings.fit_intercept else 0  # else not centred
         examples, objective = self.examples, self.task.objective
+        features = examples.features if self.settings.fit_intercept else 0  # else not centred
         proved = self.settings.arithmetic == PROVED
         problem = problem_of(objective, examples)
         people = self.settings.examples_per_person
         # Before the noise is searched for, which would take hours.
         refuse_unverifiable("examples_per_person", {"run": {"examples_per_person": people}})
         run = default_run(
-            self.task.objective,
+            objective,
             self.settings,
-            examples=len(self.examples),
-            radius=self.examples.radius,
-            mapped=self.examples.is_mapped,
+            examples=len(examples),
+            radius=examples.radius,
+            mapped=examples.is_mapped,
             features=features,
             even=self.for_unlearning,
             problem=replace(problem, apart=examples.is_sparse) if proved else None,
@@ -414,15 +449,9 @@ def certificate_of(
 # Weights of examples, in (0, 1].
 #
 # An example of weight w has the loss :math:`w\ell`, which is convex with :math:`\ell`, and a
-# gradient
-# and a curvature of w times its own: no bound that holds for :math:`w = 1` is exceeded, so that the
-# run, its noise and its guarantee are those without weights.  A weight is part of its row: it may
-# be
-# a function of that row and of public facts, not of other rows.
-
-_CLASS_WEIGHT = "a positive public weight for each of the classes, as in {0: .1, 1: 1}"
-
-_ON_CLUSTER = "left out for rows on a cluster"
+# gradient and a curvature of w times its own: no bound that holds for :math:`w = 1` is exceeded, so
+# that the run, its noise and its guarantee are those without weights.  A weight is part of its row:
+# it may be a function of that row and of public facts, not of other rows.
 
 
 def class_weights(declared: Any, classes: NDArray[Any]) -> Array | None:
@@ -456,11 +485,11 @@ def weighted(inputs: FitInputs, sample_weight: Any) -> FitInputs:
     if by_class is not None:
         weights = by_class[examples.targets]
     if sample_weight is not None:
-        weights = weights * _checked(sample_weight, len(examples))
+        weights = weights * _checked_weights(sample_weight, len(examples))
     return replace(inputs, examples=replace(examples, weights=weights))
 
 
-def _checked(given: Any, examples: int) -> Array:
+def _checked_weights(given: Any, examples: int) -> Array:
     """The weights as an array; errors quote none of them."""
     must_be = f"{examples} numbers in (0, 1], one for each example"
     shape = getattr(given, "shape", None)
@@ -474,7 +503,4 @@ def _checked(given: Any, examples: int) -> Array:
     if not ((weights > 0.0) & (weights <= 1.0)).all():
         raise InvalidParameter("sample_weight", must_be=must_be, found="a weight outside")
     # A weight that is 0 in single precision is one all the same.
-    return np.maximum(single(weights), _LEAST)
-
-
-_LEAST = float(np.finfo(np.float32).smallest_subnormal)
+    return np.maximum(single(weights), _LEAST_WEIGHT)

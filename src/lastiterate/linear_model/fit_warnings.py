@@ -23,9 +23,33 @@ from lastiterate.train.settings import RunSettings
 
 # Accuracy on ten digits is 19 % at 2.8, 29 % at 5.7, 51 % at 11; on twenty blobs 17 % at 1.8 and
 # 72 % at 7.1; on two digits 76 % at 1.8 and 98 % at 7.1 (benchmarks/validation.py).
-_HOPELESS, _WORTHWHILE = 3.0, 10.0
-_BY_WEIGHTS = 0.6  # of the intercept
-_NAMED = 3  # classes
+_HOPELESS_SIGNAL, _WORTHWHILE_SIGNAL = 3.0, 10.0
+
+_MOST_BY_WEIGHTS = 0.6  # of the intercept
+_MOST_NAMED = 3  # classes
+
+# Modules that fit a model several times, or fit something else on the same examples.
+_REFITTING_MODULES = (
+    "sklearn.calibration",
+    "sklearn.ensemble",
+    "sklearn.feature_selection",
+    "sklearn.inspection",
+    "sklearn.model_selection",
+    "sklearn.multiclass",
+    "sklearn.multioutput",
+    "sklearn.semi_supervised",
+)
+
+_UNCHARGED = (
+    "every fit, and every choice made by scores on private data, costs privacy that privacy_ of a "
+    "single model does not include; a Ledger charges every fit (ledger=..), and PrivateSelection "
+    "chooses among settings at far less than their sum"
+)
+
+_UNCHARGED_SCORES = (
+    "the ledger charges every fit, but not a choice made by scores on private data: score on "
+    "public data, or with PrivateScore, or use PrivateSelection"
+)
 
 
 class TooFewExamplesWarning(UserWarning):
@@ -45,9 +69,9 @@ def warn_of_dominant_noise(settings: RunSettings, *, examples: int, classes: int
         return
     each = classes * (2.0 if settings.adjacency == "replace" else 1.0)
     mu = gaussian_parameter(settings.epsilon, settings.delta)
-    if examples * mu / each >= _HOPELESS:
+    if examples * mu / each >= _HOPELESS_SIGNAL:
         return
-    needed = _WORTHWHILE * each
+    needed = _WORTHWHILE_SIGNAL * each
     enough = GaussianProfile(needed / examples).epsilon(settings.delta)
     fewer = int(examples * mu * classes / needed)
     data = f"{examples:,} examples"
@@ -65,7 +89,7 @@ def warn_of_dominant_noise(settings: RunSettings, *, examples: int, classes: int
 
 def warn_of_lost_centre(lost: float, constant: float) -> None:
     """Warn if rows differ by less than the noise on their published mean."""
-    if not lost * lost > _BY_WEIGHTS * (lost * lost + constant * constant):
+    if not lost * lost > _MOST_BY_WEIGHTS * (lost * lost + constant * constant):
         return
     warn(
         "rows differ by less than the noise on their published mean, so a rare class may be "
@@ -81,8 +105,8 @@ def warn_of_few_to_match(few: Mapping[int, int], classes: Sequence[Any], noise_s
     if not few:
         return
     said = [f"about {count:,} of {classes[k]!r}" for k, count in few.items()]
-    named = ", ".join(said[:_NAMED])
-    named += f" and {len(said) - _NAMED} more classes" if len(said) > _NAMED else ""
+    named = ", ".join(said[:_MOST_NAMED])
+    named += f" and {len(said) - _MOST_NAMED} more classes" if len(said) > _MOST_NAMED else ""
     warn(
         f"too few examples for rate matching, {named}, where noise has a standard deviation of "
         f"{noise_std:,.0f}: mean probabilities may be several times too large or too small.  Raise "
@@ -91,36 +115,12 @@ def warn_of_few_to_match(few: Mapping[int, int], classes: Sequence[Any], noise_s
     )
 
 
-# Modules that fit a model several times, or fit something else on the same examples.
-_SEVERAL = (
-    "sklearn.calibration",
-    "sklearn.ensemble",
-    "sklearn.feature_selection",
-    "sklearn.inspection",
-    "sklearn.model_selection",
-    "sklearn.multiclass",
-    "sklearn.multioutput",
-    "sklearn.semi_supervised",
-)
-
-
-_UNCHARGED = (
-    "every fit, and every choice made by scores on private data, costs privacy that privacy_ of a "
-    "single model does not include; a Ledger charges every fit (ledger=..), and PrivateSelection "
-    "chooses among settings at far less than their sum"
-)
-_UNCHARGED_SCORES = (
-    "the ledger charges every fit, but not a choice made by scores on private data: score on "
-    "public data, or with PrivateScore, or use PrivateSelection"
-)
-
-
 def warn_of_several_fits(*, charged: bool) -> None:
     """Warn if such a module calls; `charged` if a ledger charges every fit."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        found = next((one for one in _SEVERAL if name == one or name.startswith(f"{one}.")), None)
+        found = next((one for one in _REFITTING_MODULES if f"{name}.".startswith(f"{one}.")), None)
         if found is not None:
             warn(
                 f"this model is being fitted by a routine of {found}: "

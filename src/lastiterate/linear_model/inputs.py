@@ -7,6 +7,7 @@ down to a common length, only the largest column would be left of a row.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
@@ -34,65 +35,89 @@ SCALED = (
     "columns; or, if only the direction of rows matters, as for embeddings, set feature_bound=1"
 )
 
-_ENCODED = (
+_USE_A_SCHEMA = (
     "a PrivateSchema as the first step of a pipeline encodes text and numbers by public facts on "
     'each column, as in PrivateSchema({"age": {"range": [18, 90]}, "job": '
     '{"values": ["clerk", "nurse"]}, "id": "drop"}), and its rows have feature_bound 1'
 )
 
-_TEXT = ("object", "str", "categor", "enum", "utf8", "large_str")  # types of pandas and polars
+_TEXT_TYPES = (
+    "object",
+    "str",
+    "categor",
+    "enum",
+    "utf8",
+    "large_str",
+)  # types of pandas and polars
+# What scikit-learn is asked to check of rows.
+_LIMITS: dict[str, Any] = {
+    "accept_sparse": "csr",
+    "dtype": [np.float64, np.float32],
+    "order": "C",
+}
+
+_LABEL_SEQUENCE = "a sequence of at least two labels"
+_TARGET_COLUMN = "a column of targets, one for each row: text, numbers or truth values"
+
+_SUBSTITUTES = {
+    "C": "l2 is the penalty; the noise regularises, so none is needed by default",
+    "alpha": "l2 is the penalty; the noise regularises, so none is needed by default",
+    "penalty": "l2=.. is the only one",
+    "class_weight": "regressors have no classes; fit takes sample_weight, one weight in (0, 1] for "
+    "each example",
+    "sample_weight": "fit takes it, one weight in (0, 1] for each example",
+    "max_iter": "epochs is the number of passes over the data",
+    "tol": "the time at which a run stops by itself reveals the data; set epochs",
+    "solver": "there is one, noisy gradient descent",
+    "multi_class": "three or more classes are multinomial",
+    "learning_rate": "the step size follows from the bounds",
+    "n_jobs": "products run on the threads of numpy's BLAS",
+    "warm_start": "a start at a released model would have to be charged for both runs; fit anew, "
+    "and compose the privacy_ of both",
+}
 
 
 def rows_and_targets(
     estimator: Any, X: Any, y: Any, *, numeric: bool, any_target: bool
 ) -> tuple[Any, NDArray[Any]]:
     """Rows and targets for a fit; with `any_target`, targets are not checked."""
-    return discreetly(lambda: _for_fit(estimator, X, y, numeric=numeric, any_target=any_target))
+    return discreetly(
+        lambda: _validate_for_fit(estimator, X, y, numeric=numeric, any_target=any_target)
+    )
 
 
 def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
     """Rows for a fitted model, or for a scaler; `reset` stores their width."""
     _refuse_dask("X", X)
-    return discreetly(lambda: _alone(estimator, X, reset=reset))
+    return discreetly(lambda: _validate_rows(estimator, X, reset=reset))
 
 
-def _alone(estimator: Any, X: Any, *, reset: bool) -> Any:
-    rows = _by_rows(X)
-    limits: dict[str, Any] = {
-        "accept_sparse": "csr",
-        "dtype": [np.float64, np.float32],
-        "order": "C",
-    }
-    return validated(estimator, X, rows, reset=reset, **limits)
+def _validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
+    return validated(estimator, X, _plain_or_compressed(X), reset=reset, **_LIMITS)
 
 
-def _for_fit(
+def _validate_for_fit(
     estimator: Any, X: Any, y: Any, *, numeric: bool, any_target: bool
 ) -> tuple[Any, NDArray[Any]]:
     _refuse_dask("X", X)
     _refuse_dask("y", y)
-    rows = _by_rows(X)
+    rows = _plain_or_compressed(X)
     if is_mapped(rows):
         estimator.n_features_in_ = rows.shape[1]
         _check_file(rows)
-        return rows, _as_long(as_column(y), rows)
-    limits: dict[str, Any] = {
-        "accept_sparse": "csr",
-        "dtype": [np.float64, np.float32],
-        "order": "C",
-        "ensure_min_samples": 2,
-    }
+        return rows, check_length(as_column(y), rows.shape[0])
+    limits = {**_LIMITS, "ensure_min_samples": 2}
     if any_target:
         rows = validated(estimator, X, rows, **limits)
-        return rows, _as_long(as_column(y), rows)
-    y = _numeric(y) if numeric and y is not None else y
+        return rows, check_length(as_column(y), rows.shape[0])
+    y = _as_numbers(y) if numeric and y is not None else y
     rows, targets = validate_data(estimator, rows, y, y_numeric=numeric, **limits)
     if is_frame(X):
         validated(estimator, X, rows, **limits)  # stores the names of the columns
     return rows, targets
 
 
-def _numeric(y: Any) -> NDArray[Any]:
+def _as_numbers(y: Any) -> NDArray[Any]:
     """Targets as numbers, before others than these are converted as a whole."""
     targets = as_column(y)
     kind = targets.dtype.kind  # complex ones are refused by scikit-learn
@@ -100,7 +125,7 @@ def _numeric(y: Any) -> NDArray[Any]:
     return targets if is_number else numbers_in(targets, finite=False)
 
 
-def _by_rows(X: Any) -> Any:
+def _plain_or_compressed(X: Any) -> Any:
     rows = plain_rows(X)
     return compressed(rows) if sparse.issparse(rows) else rows
 
@@ -122,7 +147,7 @@ def refuse_raw_frame(X: Any, feature_bound: float | None) -> None:
     text = _text_columns(X)
     if feature_bound is None and text:
         found = f"text in the columns {', '.join(text)}"
-        raise InvalidParameter("X", must_be=f"numbers: {_ENCODED}", found=found)
+        raise InvalidParameter("X", must_be=f"numbers: {_USE_A_SCHEMA}", found=found)
     if feature_bound is None:
         must_be = f"set for a data frame: {SCALED}"
         raise InvalidParameter("feature_bound", must_be=must_be, found="a data frame, and none set")
@@ -140,7 +165,7 @@ def _text_columns(frame: Any) -> list[str]:
     return [
         str(name)
         for name, kind in zip(frame.columns, types, strict=False)
-        if str(kind).lower().startswith(_TEXT)
+        if str(kind).lower().startswith(_TEXT_TYPES)
     ]
 
 
@@ -153,22 +178,20 @@ def _check_file(rows: np.memmap[Any, Any]) -> None:
         raise InvalidParameter("X.mode", rows.mode, must_be=must_be)
 
 
-def _as_long(targets: NDArray[Any], rows: Any) -> NDArray[Any]:
-    if targets.size != rows.shape[0]:
-        must_be = f"as long as X, {rows.shape[0]}"
-        raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
+def check_length(targets: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The targets, which must be as many as there are rows."""
+    if targets.size != rows:
+        raise InvalidParameter(
+            "y", must_be=f"as long as X, {rows}", found=f"{targets.size} targets"
+        )
     return targets
 
 
 # The label set of a classifier, and the codes of labels.
 #
 # The label set is published with the model, so it must not come from the data: a label that only
-# one
-# person has would reveal that person.  A declared label set is used as it is; an example with
-# another
-# label counts, but its gradient is 0.
-
-_WIDEST = "a sequence of at least two labels"
+# one person has would reveal that person.  A declared label set is used as it is; an example with
+# another label counts, but its gradient is 0.
 
 
 @dataclass(frozen=True)
@@ -185,18 +208,18 @@ def as_column(y: Any) -> NDArray[Any]:
     """Targets as a column in which each has the type that it had; errors quote none."""
     # Columns of pyarrow have a length, and text for which numpy may find no characters.
     if hasattr(y, "__array__") and not (hasattr(y, "shape") or hasattr(y, "to_pylist")):
-        y = _converted(y)
+        y = _as_array(y)
     shape = getattr(y, "shape", None) if hasattr(y, "shape") else (_length(y),)
     if shape is None or len(shape) not in (1, 2) or any(width != 1 for width in shape[1:]):
         found = f"y should be a 1d array, got an array of shape {shape} instead"
-        raise InvalidParameter("y", must_be=_COLUMN, found=found)
+        raise InvalidParameter("y", must_be=_TARGET_COLUMN, found=found)
     if len(shape) == 2:
         warn("A column-vector y was passed when a 1d array was expected", DataConversionWarning)
         y = _only_column(y)
     try:
         return array_of(y)
     except BadCells as bad:
-        raise refused_targets(bad, _COLUMN) from None
+        raise refused_targets(bad, _TARGET_COLUMN) from None
 
 
 def _only_column(y: Any) -> Any:
@@ -207,25 +230,24 @@ def _only_column(y: Any) -> Any:
         return y.column(0)
     if hasattr(y, "to_series"):  # polars
         return y.to_series(0)
-    return _converted(y)
+    return _as_array(y)
 
 
-def _converted(y: Any) -> NDArray[Any]:
+def _as_array(y: Any) -> NDArray[Any]:
     try:
         return np.asarray(y)
     except Exception:
         pass
-    raise InvalidType("y", must_be=_COLUMN, found=f"a {type(y).__name__} that numpy cannot read")
-
-
-_COLUMN = "a column of targets, one for each row: text, numbers or truth values"
+    raise InvalidType(
+        "y", must_be=_TARGET_COLUMN, found=f"a {type(y).__name__} that numpy cannot read"
+    )
 
 
 def _length(y: Any) -> int:
     try:
         return len(y)
     except TypeError:
-        raise InvalidType("y", must_be=_COLUMN, found=f"a {type(y).__name__}") from None
+        raise InvalidType("y", must_be=_TARGET_COLUMN, found=f"a {type(y).__name__}") from None
 
 
 def refused_targets(bad: BadCells, must_be: str) -> InvalidParameter:
@@ -250,14 +272,14 @@ def labels_of(targets: NDArray[Any], declared: Any) -> ClassLabels:
     if declared is None and targets.dtype.kind == "b":
         declared = [False, True]
     if declared is None:
-        return _inferred(targets)
-    classes = _checked(declared)
+        return _infer_labels(targets)
+    classes = _check_declared(declared)
     codes = positions_of(targets, classes)
     unknown = codes < 0
     return ClassLabels(classes, np.where(unknown, 0, codes), unknown, LABELS_DECLARED)
 
 
-def _inferred(targets: NDArray[Any]) -> ClassLabels:
+def _infer_labels(targets: NDArray[Any]) -> ClassLabels:
     check_classification_targets(targets)
     classes, codes = np.unique(targets, return_inverse=True)
     if classes.size < 2:
@@ -271,28 +293,31 @@ def _inferred(targets: NDArray[Any]) -> ClassLabels:
     return ClassLabels(classes, codes, np.zeros(targets.size, dtype=bool), LABELS_INFERRED)
 
 
-def _checked(declared: Any) -> NDArray[Any]:
+def _check_declared(declared: Any) -> NDArray[Any]:
     if isinstance(declared, (str, bytes)):
-        raise InvalidType("classes", declared, must_be=_WIDEST)
+        raise InvalidType("classes", declared, must_be=_LABEL_SEQUENCE)
     try:
         given = list(declared)
         array = np.asarray(given)
         classes = np.unique(array)
     except (TypeError, ValueError):
-        raise InvalidType("classes", declared, must_be=f"{_WIDEST} of one kind") from None
+        raise InvalidType("classes", declared, must_be=f"{_LABEL_SEQUENCE} of one kind") from None
     if array.ndim != 1 or classes.dtype.kind not in "biufU" or classes.size < 2:
-        raise InvalidParameter("classes", declared, must_be=f"{_WIDEST}, numbers or text")
+        raise InvalidParameter("classes", declared, must_be=f"{_LABEL_SEQUENCE}, numbers or text")
     if classes.dtype.kind == "f" and not np.isfinite(classes).all():
-        raise InvalidParameter("classes", declared, must_be=f"{_WIDEST}, finite if numbers")
+        raise InvalidParameter("classes", declared, must_be=f"{_LABEL_SEQUENCE}, finite if numbers")
     if classes.dtype.kind == "U" and not all(isinstance(one, str) for one in given):
-        raise InvalidType("classes", declared, must_be=f"{_WIDEST} of one kind")
+        raise InvalidType("classes", declared, must_be=f"{_LABEL_SEQUENCE} of one kind")
     keys = keys_of(classes.tolist())
     if None in keys:
-        must_be = f"{_WIDEST}, none of them a spelling of a missing one, as nan, None or null"
+        must_be = (
+            f"{_LABEL_SEQUENCE}, none of them a spelling of a missing one, as nan, None or null"
+        )
         raise InvalidParameter("classes", declared, must_be=must_be)
     if len(set(keys)) < classes.size:
         must_be = (
-            f"{_WIDEST}, different as numbers in single precision too: 1, 1.0 and true are the same"
+            f"{_LABEL_SEQUENCE}, different as numbers in single precision too: 1, 1.0 and true are "
+            "the same"
         )
         raise InvalidParameter("classes", declared, must_be=must_be)
     return classes
@@ -310,31 +335,13 @@ def positions_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int
 
 # Errors for parameters of scikit-learn that private models lack; each names the substitute.
 
-_SUBSTITUTES = {
-    "C": "l2 is the penalty; the noise regularises, so none is needed by default",
-    "alpha": "l2 is the penalty; the noise regularises, so none is needed by default",
-    "penalty": "l2=.. is the only one",
-    "class_weight": "regressors have no classes; fit takes sample_weight, one weight in (0, 1] for "
-    "each example",
-    "sample_weight": "fit takes it, one weight in (0, 1] for each example",
-    "max_iter": "epochs is the number of passes over the data",
-    "tol": "the time at which a run stops by itself reveals the data; set epochs",
-    "solver": "there is one, noisy gradient descent",
-    "multi_class": "three or more classes are multinomial",
-    "learning_rate": "the step size follows from the bounds",
-    "n_jobs": "products run on the threads of numpy's BLAS",
-    "warm_start": "a start at a released model would have to be charged for both runs; fit anew, "
-    "and compose the privacy_ of both",
-}
-
 
 class ScikitLearnParameters:
     """Mixin that refuses parameters of scikit-learn's estimators and names the substitute."""
 
     def __new__(cls, *_: Any, **settings: Any) -> Any:
         known = signature(cls.__init__).parameters
-        for name in settings.keys() & _SUBSTITUTES.keys() - known.keys():
-            raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
+        _refuse_substituted(settings, known)
         if not any(one.kind is Parameter.VAR_KEYWORD for one in known.values()):
             _check.known_names(known, settings, cls.__name__)
         return super().__new__(cls)
@@ -357,8 +364,7 @@ class ScikitLearnParameters:
         InvalidType
             If it is a parameter that private models lack.
         """
-        for name in settings.keys() & _SUBSTITUTES.keys() - signature(type(self)).parameters.keys():
-            raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
+        _refuse_substituted(settings, signature(type(self)).parameters)
         return super().set_params(**settings)  # type: ignore[misc]  # of scikit-learn's base
 
     def __getattr__(self, name: str) -> Any:
@@ -368,6 +374,11 @@ class ScikitLearnParameters:
                 "own cost; fit separate models and compose their privacy_ reports"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _refuse_substituted(settings: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name in settings.keys() & _SUBSTITUTES.keys() - known.keys():
+        raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
 
 
 def refuse_unknown_arguments(given: dict[str, Any]) -> None:

@@ -1,4 +1,52 @@
-"""Confidence intervals of the coefficients of a fitted model."""
+r"""Confidence intervals of the coefficients of a fitted model.
+
+They follow from sums over all examples that are published with noise:
+
+=============================  ====================================================
+gradient                       :math:`r_i x_i`, at most cR long
+Hessian                        :math:`r'_i x_i x_i^T`, of Frobenius norm at most hR^2
+covariance of the gradient     :math:`r_i^2 x_i x_i^T`, at most (cR)^2
+=============================  ====================================================
+
+(r the clipped residual, r' its slope, x the row, which ends in a constant of half the bound on
+features.)  Sums are published twice: of gradients and Hessians at the published
+parameters :math:`w_0`, and of gradients and their covariance at a point :math:`w_1` that the
+first sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by
+the Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
+
+**Why two.** The Hessian H changes along a step, so after one step from :math:`w_0` an error of
+the order of the step's square is left, which no interval knows of, and it does not shrink as
+intervals do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian,
+:math:`\nu` that of the second gradient, and H' the mean Hessian from :math:`\hat w` to
+:math:`w_1`.  The second step ends at
+
+.. math:: w_2 - \hat w = (H + E)^{-1} \big((H + E - H')(w_1 - \hat w) - \nu\big),
+
+where the noise of the first gradient is in :math:`w_1` alone, times how much Hessians differ.  So
+its share is small.  The point :math:`w_1` is published, and may be any: the first step is
+shortened by the part of its gradient's square that noise is expected to have (James and Stein),
+since a longer step would lead away where there is little but noise.
+
+**Covariance** of the estimate :math:`w_2`, between two inverse noisy Hessians:
+
+- what sampling leaves: the covariance of gradients over n;
+- the noise of the second gradient;
+- the noise of the Hessian, times the length of the second step.
+
+All three are known, and no part of this needs the training to have converged.  What is left out
+is :math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum
+of that loss over the population that examples are drawn from, not for the coefficients of a loss
+without clip and penalty.
+
+**Sensitivity.** In units of their bounds all parts have norm at most 1.  Two matrices
+:math:`ss^T` of norm at most 1 are at most :math:`\sqrt2` apart.  Gradients have shares
+:math:`a_1, a_2` of squares and matrices :math:`b_1, b_2`, all adding up to 1.  At any point an
+example moves the vector of release k by at most :math:`\sqrt{a_k + b_k}`, or by
+:math:`\sqrt{4a_k + 2b_k}` if it is another.  The second point depends on the first release alone,
+and Gaussian mechanisms compose adaptively as if at once: squares add up, to 1, or to
+:math:`4(a_1 + a_2) + 2(b_1 + b_2)`.  Each row is cut to whole units beforehand, so sums are exact
+and a row adds its own part alone.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +60,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import Array, IntArray, up
+from lastiterate._numerics.rounding import Array, up
 from lastiterate.errors import InvalidParameter, warn
 from lastiterate.other_releases import INTERVAL_SHARES, Release
 from lastiterate.train.data import MEASURED, Examples
@@ -20,19 +68,6 @@ from lastiterate.train.noise import Randomness, noisy
 from lastiterate.train.noisy_descent import dense_rows
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import inner_products
-
-
-class InfiniteIntervalsWarning(UserWarning):
-    """Confidence intervals are, or will be, infinite.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from lastiterate.linear_model import InfiniteIntervalsWarning
-    >>> warnings.simplefilter("error", InfiniteIntervalsWarning)  # refuses before epsilon is spent
-    >>> warnings.simplefilter("default", InfiniteIntervalsWarning)
-    """
-
 
 _INFINITE = "no coefficient has a finite confidence interval"
 
@@ -49,7 +84,26 @@ _REMEDIES = (
     "them finite, but for other coefficients than the usual ones, even of another sign"
 )
 
-_SHOWN = 8
+_MOST_SHOWN = 8
+MOST_FEATURES = 200
+_CONSTANT_FEATURE = 0.5  # of the statistics' intercept, in units of the bound on features
+_ROW_BITS = 16  # of rows in products; sums over a block of those are exact
+_ROWS_AT_ONCE = 1 << 13
+_CLEAR_CURVATURE = 1.0  # the least curvature, in units of the noise of all
+_NAMED_PART = 0.9  # of the squared length of a direction
+_FARTHEST_OUTPUT = 1e100  # output of the second point, so that none overflows
+
+
+class InfiniteIntervalsWarning(UserWarning):
+    """Confidence intervals are, or will be, infinite.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from lastiterate.linear_model import InfiniteIntervalsWarning
+    >>> warnings.simplefilter("error", InfiniteIntervalsWarning)  # refuses before epsilon is spent
+    >>> warnings.simplefilter("default", InfiniteIntervalsWarning)
+    """
 
 
 def warn_of_collinear_columns(columns: Sequence[str], *, l2: float, fit_intercept: bool) -> None:
@@ -57,8 +111,8 @@ def warn_of_collinear_columns(columns: Sequence[str], *, l2: float, fit_intercep
     if l2 > 0.0 or len(columns) <= (not fit_intercept):
         return
     warn(
-        f"confidence intervals will be infinite: the features of {_listed(columns)} add up to a "
-        f"constant, which the intercept is, too. Add {_BASELINE}; or, if the other values are "
+        f"confidence intervals will be infinite: the features of {_list_names(columns)} add up to "
+        f"a constant, which the intercept is, too. Add {_BASELINE}; or, if the other values are "
         'compared with cells of no declared value, "baseline": null',
         InfiniteIntervalsWarning,
     )
@@ -70,16 +124,16 @@ def warn_of_flat_parameters(flat: Sequence[int], names: Sequence[str], features:
         return
     named = names if len(names) == features else [f"feature {k}" for k in range(features)]
     found = [named[k] if k < features else "the intercept" for k in flat]
-    which = "every one" if len(flat) > features else _listed(found)
+    which = "every one" if len(flat) > features else _list_names(found)
     warn(
         f"{_INFINITE}, because of a combination of these features: {which}. {_REMEDIES}",
         InfiniteIntervalsWarning,
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+def _list_names(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_MOST_SHOWN]))
+    return shown if len(names) <= _MOST_SHOWN else f"{shown} and {len(names) - _MOST_SHOWN} more"
 
 
 class IntervalsMixin:
@@ -158,72 +212,7 @@ def measured_attributes(found: tuple[Array, Array] | None) -> dict[str, Any]:
     return dict(zip(MEASURED, (None, None) if found is None else found, strict=True))
 
 
-# Confidence intervals of coefficients, from sums that are published with noise.
-#
-# =============================  ====================================================
-# gradient                       :math:`r_i x_i`, at most cR long
-# Hessian                        :math:`r'_i x_i x_i^T`, of Frobenius norm at most hR^2
-# covariance of the gradient     :math:`r_i^2 x_i x_i^T`, at most (cR)^2
-# =============================  ====================================================
-#
-# (r the clipped residual, r' its slope, x the row, which ends in a constant of half the bound on
-# features.)  Sums over all examples are published twice: of gradients and Hessians at the published
-# parameters :math:`w_0`, and of gradients and their covariance at a point :math:`w_1` that the
-# first
-# sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by the
-# Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
-#
-# **Why two.** The Hessian H changes along a step, so after one step from :math:`w_0` an error of
-# the
-# order of the step's square is left, which no interval knows of, and it does not shrink as
-# intervals
-# do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian, :math:`\nu` that
-# of the second gradient, and H' the mean Hessian from :math:`\hat w` to :math:`w_1`.  The second
-# step
-# ends at
-#
-# .. math:: w_2 - \hat w = (H + E)^{-1} \big((H + E - H')(w_1 - \hat w) - \nu\big),
-#
-# where the noise of the first gradient is in :math:`w_1` alone, times how much Hessians differ.  So
-# its share is small.  The point :math:`w_1` is published, and may be any: the first step is
-# shortened
-# by the part of its gradient's square that noise is expected to have (James and Stein), since a
-# longer step would lead away where there is little but noise.
-#
-# **Covariance** of the estimate :math:`w_2`, between two inverse noisy Hessians:
-#
-# - what sampling leaves: the covariance of gradients over n;
-# - the noise of the second gradient;
-# - the noise of the Hessian, times the length of the second step.
-#
-# All three are known, and no part of this needs the training to have converged.  What is left out
-# is
-# :math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum of
-# that loss over the population that examples are drawn from, not for the coefficients of a loss
-# without clip and penalty.
-#
-# **Sensitivity.** In units of their bounds all parts have norm at most 1.  Two matrices
-# :math:`ss^T` of norm at most 1 are at most :math:`\sqrt2` apart.  Gradients have shares
-# :math:`a_1, a_2` of squares and matrices :math:`b_1, b_2`, all adding up to 1.  At any point an
-# example moves the vector of release k by at most :math:`\sqrt{a_k + b_k}`, or by
-# :math:`\sqrt{4a_k + 2b_k}` if it is another.  The second point depends on the first release alone,
-# and Gaussian mechanisms compose adaptively as if at once: squares add up, to 1, or to
-# :math:`4(a_1 + a_2) + 2(b_1 + b_2)`.  Each row is cut to whole units beforehand, so sums are exact
-# and a row adds its own part alone.
-
-MOST_FEATURES = 200
-
-_CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on features
-
-_BITS = 16  # of rows in products; sums over a block of those are exact
-
-_BLOCK = 1 << 13
-
-_CLEAR = 1.0  # the least curvature, in units of the noise of all
-
-_MOST = 0.9  # of the squared length of a direction
-
-_FARTHEST = 1e100  # output of the second point, so that none overflows
+# The sums, published with noise, and the estimate that they lead to.
 
 
 class Matrices(Enum):
@@ -258,7 +247,7 @@ class Scale:
 
     @classmethod
     def of(cls, examples: Examples, objective: Objective) -> Scale:
-        constant = _CONSTANT * examples.feature_bound if examples.intercept else 0.0
+        constant = _CONSTANT_FEATURE * examples.feature_bound if examples.intercept else 0.0
         radius = up(math.hypot(examples.feature_bound, constant), 1e-12)
         return cls(radius, objective.residual_bound, objective.curvature, constant)
 
@@ -319,7 +308,7 @@ def published_moments(
     noise = release.noise_std / many
     return Moments(
         found[:width] * of_gradient,
-        _symmetric(found[width:], width) * of_matrix,
+        _unpack_half(found[width:], width) * of_matrix,
         (noise * of_gradient, noise * of_matrix),
     )
 
@@ -334,10 +323,10 @@ def exact_sums(
     """Sums of gradients and of matrices, in units of their bounds."""
     width = parameters.shape[1]
     gradient, matrix = np.zeros(width, np.int64), np.zeros((width, width), np.int64)
-    unit = 2.0**-_BITS
-    for start in range(0, len(examples), _BLOCK):
+    unit = 2.0**-_ROW_BITS
+    for start in range(0, len(examples), _ROWS_AT_ONCE):
         # Factors are to be those of memory that nobody else writes to.
-        own = examples.read(slice(start, start + _BLOCK)).own()
+        own = examples.read(slice(start, start + _ROWS_AT_ONCE)).own()
         dense = dense_rows(own)
         # Rounded by each row's own values: at a clip the last bit decides whether a slope counts,
         # and how many rows are longer than the bound must not decide it for others.
@@ -357,29 +346,25 @@ def exact_sums(
             slope = objective.slopes(outputs, own.targets) / scale.slope
             factor = np.sqrt(np.clip(weights * slope, 0.0, 1.0))
         rows = dense / (scale.radius * unit)
-        gradient += _whole(np.trunc(residual[:, np.newaxis] * rows).sum(axis=0))
+        # Sums over a block are exact, and are added up exactly, of however many there are.
+        gradient += np.trunc(residual[:, np.newaxis] * rows).sum(axis=0).astype(np.int64)
         roots = np.trunc(factor[:, np.newaxis] * rows)
-        matrix += _whole(roots.T @ roots)
+        matrix += (roots.T @ roots).astype(np.int64)
     return gradient.astype(np.float64) * unit, matrix.astype(np.float64) * unit**2
-
-
-def _whole(sums: Array) -> IntArray:
-    """Exact sums over a block, to be added up exactly, of however many there are."""
-    return sums.astype(np.int64)
 
 
 def packed(gradient: Array, matrix: Array, matrices: Matrices) -> Array:
     """The vector that noise is added to: a matrix counts by its Frobenius norm."""
     of_gradient, of_matrix = np.sqrt(matrices.shares)
-    return np.concatenate([of_gradient * gradient, of_matrix * _half(matrix)])
+    return np.concatenate([of_gradient * gradient, of_matrix * _pack_half(matrix)])
 
 
-def _half(matrix: Array) -> Array:
+def _pack_half(matrix: Array) -> Array:
     upper = np.triu_indices(len(matrix))
     return matrix[upper] * np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
 
 
-def _symmetric(half: Array, width: int) -> Array:
+def _unpack_half(half: Array, width: int) -> Array:
     upper = np.triu_indices(width)
     matrix = np.zeros((width, width))
     matrix[upper] = half / np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
@@ -398,7 +383,7 @@ class _Coordinates:
         coefficients, moments = np.ones(parameters.shape[1]), np.ones(parameters.shape[1])
         if examples.intercept:
             coefficients[-1] = examples.intercept
-            moments[-1] = examples.intercept / (_CONSTANT * examples.feature_bound)
+            moments[-1] = examples.intercept / (_CONSTANT_FEATURE * examples.feature_bound)
         return cls(coefficients, moments)
 
     def penalised(
@@ -421,7 +406,7 @@ def flat_parameters(first: Moments, examples: Examples, parameters: Array, l2: f
     for curvature, direction in zip(*_directions(hessian), strict=True):
         if not curvature > _least_curvature(first):
             order = np.argsort(-np.abs(direction))
-            needed = np.searchsorted(np.cumsum(direction[order] ** 2), _MOST) + 1
+            needed = np.searchsorted(np.cumsum(direction[order] ** 2), _NAMED_PART) + 1
             found |= set(order[:needed].tolist())
     return sorted(found)
 
@@ -434,7 +419,7 @@ def _directions(hessian: Array) -> tuple[Array, Array]:
 
 def _least_curvature(first: Moments) -> float:
     """The curvature that noise alone does not make."""
-    return _CLEAR * first.noise[1] * math.sqrt(2.0 * len(first.gradient))
+    return _CLEAR_CURVATURE * first.noise[1] * math.sqrt(2.0 * len(first.gradient))
 
 
 def second_point(first: Moments, examples: Examples, parameters: Array, l2: float) -> Array | None:
@@ -450,7 +435,7 @@ def second_point(first: Moments, examples: Examples, parameters: Array, l2: floa
     step = (1.0 - width * of_gradient**2 / squares) * np.linalg.solve(hessian, gradient)
     point: Array = parameters - step / coordinates.moments
     reach = math.hypot(examples.feature_bound, examples.intercept)
-    return point if float(np.linalg.norm(point)) * reach < _FARTHEST else parameters
+    return point if float(np.linalg.norm(point)) * reach < _FARTHEST_OUTPUT else parameters
 
 
 def estimate_and_covariance(
@@ -465,13 +450,13 @@ def estimate_and_covariance(
     inverse = np.linalg.inv(hessian)
     step = inverse @ gradient
     of_gradient, of_hessian = second.noise[0], first.noise[1]
-    between = of_gradient**2 * np.eye(width) + _positive(second.matrix) / len(examples)
+    between = of_gradient**2 * np.eye(width) + _positive_part(second.matrix) / len(examples)
     between += of_hessian**2 * (float(step @ step) * np.eye(width) + np.outer(step, step)) / 2.0
     scaling = coordinates.coefficients / coordinates.moments
     estimate = coordinates.coefficients * point[0] - scaling * step
     return estimate, inverse @ between @ inverse * np.outer(scaling, scaling)
 
 
-def _positive(matrix: Array) -> Array:
+def _positive_part(matrix: Array) -> Array:
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)

@@ -26,7 +26,34 @@ from lastiterate.train.discreet import DiscreetTransformer
 from lastiterate.train.rows import rows_within, without_duplicates
 from lastiterate.train.settings import PRIVATE, PUBLIC
 
-_PIPELINE, _TARGETS = "sklearn.pipeline.Pipeline", "sklearn.compose._target."
+_PIPELINE_CLASS, _TARGETS_MODULE = "sklearn.pipeline.Pipeline", "sklearn.compose._target."
+_RANGES = "PrivateScaler(low=.., high=..)"
+_CATEGORIES = "OneHotEncoder(categories=..)"
+
+_SCALERS = (
+    "MaxAbsScaler",
+    "MinMaxScaler",
+    "PowerTransformer",
+    "QuantileTransformer",
+    "RobustScaler",
+    "StandardScaler",
+)
+
+_SUBSTITUTES = {
+    **dict.fromkeys(_SCALERS, _RANGES),
+    "CountVectorizer": "HashingVectorizer",
+    "KBinsDiscretizer": "lastiterate.features.PublicBins",
+    "Nystroem": "lastiterate.features.RandomFourierFeatures",
+    "OneHotEncoder": _CATEGORIES,
+    "OrdinalEncoder": "OrdinalEncoder(categories=..)",
+    "PCA": "GaussianRandomProjection",
+    "RBFSampler": "lastiterate.features.RandomFourierFeatures, or gamma=number,",
+    "SimpleImputer": 'strategy="constant", keep_empty_features=True',
+    "SplineTransformer": "knots=[[..]]",
+    "TargetEncoder": _CATEGORIES,
+    "TfidfVectorizer": "HashingVectorizer",
+    "TruncatedSVD": "SparseRandomProjection",
+}
 
 
 @dataclass(frozen=True)
@@ -101,16 +128,16 @@ def _steps_before_the_model() -> list[Any]:
     """The steps of calling pipelines before the one that is being fitted, first to last."""
     before: list[Any] = []
     for owner, within in _owners_on_the_stack():
-        if _PIPELINE in _kinds(owner) and any(owner.steps[-1][1] is one for one in within):
-            before = [*_flat(owner.steps[:-1]), *before]
+        if _PIPELINE_CLASS in _kinds(owner) and any(owner.steps[-1][1] is one for one in within):
+            before = [*_flatten_steps(owner.steps[:-1]), *before]
     return before
 
 
-def _flat(steps: Any) -> Iterator[Any]:
+def _flatten_steps(steps: Any) -> Iterator[Any]:
     """The steps, with pipelines among them replaced by their own."""
     for _, step in steps:
-        if _PIPELINE in _kinds(step):
-            yield from _flat(step.steps)
+        if _PIPELINE_CLASS in _kinds(step):
+            yield from _flatten_steps(step.steps)
         elif step is not None and not isinstance(step, str):
             yield step
 
@@ -135,23 +162,23 @@ def _steps_on_the_stack() -> Iterator[tuple[str, str]]:
     """The name and the class of every learning step of every calling pipeline."""
     for owner, _ in _owners_on_the_stack():
         kinds = _kinds(owner)
-        if _PIPELINE in kinds:
+        if _PIPELINE_CLASS in kinds:
             yield from _learning_steps(owner.steps[:-1])
-        elif any(kind.startswith(_TARGETS) for kind in kinds):
+        elif any(kind.startswith(_TARGETS_MODULE) for kind in kinds):
             yield from _learning_steps([("targets", owner.transformer)])
 
 
 def _learning_steps(steps: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Names and types of steps that learn more than the number and width of the examples."""
     for name, step, *_ in steps:
-        inner = _parts(step)
+        inner = _inner_steps(step)
         if inner is not None:
             yield from _learning_steps(inner, f"{prefix}{name}__")
         elif _is_learning(step):
             yield f"{prefix}{name}", type(step).__name__
 
 
-def _parts(step: Any) -> list[Any] | None:
+def _inner_steps(step: Any) -> list[Any] | None:
     """The steps that a pipeline, a union or a transformer of columns has; None for others."""
     for within in ("steps", "transformer_list", "transformers"):
         if isinstance(getattr(step, within, None), list):
@@ -185,36 +212,6 @@ def alternatives(named: Sequence[str]) -> list[str]:
     kinds = [one.rpartition("(")[2].rstrip(")") for one in named]
     own = [f"{_SUBSTITUTES[kind]} for {kind}" for kind in kinds if kind in _SUBSTITUTES]
     return [*dict.fromkeys(own), "PrivateSchema", *([] if own else [_RANGES, _CATEGORIES])]
-
-
-_RANGES = "PrivateScaler(low=.., high=..)"
-
-_CATEGORIES = "OneHotEncoder(categories=..)"
-
-_SCALERS = (
-    "MaxAbsScaler",
-    "MinMaxScaler",
-    "PowerTransformer",
-    "QuantileTransformer",
-    "RobustScaler",
-    "StandardScaler",
-)
-
-_SUBSTITUTES = {
-    **dict.fromkeys(_SCALERS, _RANGES),
-    "CountVectorizer": "HashingVectorizer",
-    "KBinsDiscretizer": "lastiterate.features.PublicBins",
-    "Nystroem": "lastiterate.features.RandomFourierFeatures",
-    "OneHotEncoder": _CATEGORIES,
-    "OrdinalEncoder": "OrdinalEncoder(categories=..)",
-    "PCA": "GaussianRandomProjection",
-    "RBFSampler": "lastiterate.features.RandomFourierFeatures, or gamma=number,",
-    "SimpleImputer": 'strategy="constant", keep_empty_features=True',
-    "SplineTransformer": "knots=[[..]]",
-    "TargetEncoder": _CATEGORIES,
-    "TfidfVectorizer": "HashingVectorizer",
-    "TruncatedSVD": "SparseRandomProjection",
-}
 
 
 def _has_declared_categories(step: Any) -> bool:

@@ -177,13 +177,13 @@ class PrivateSchema(DiscreetTransformer, TransformerMixin, BaseEstimator):
             must_be = f"a table with columns {', '.join(self.encoder_.column_kinds)}"
             raise InvalidParameter("X", must_be=must_be, found=found)
         if not is_dask(X):
-            return self._encoded(X)
+            return self._encode(X)
         # A copy, so that a later fit of this object does not change what is computed then.
-        meta = self._encoded(X._meta)
+        meta = self._encode(X._meta)
         read = X[[name for name in names if name in self.encoder_.column_kinds]]
-        return read.map_partitions(_of_partition, copy(self), meta=meta)
+        return read.map_partitions(_encode_partition, copy(self), meta=meta)
 
-    def _encoded(self, X: Any) -> NDArray[Any]:
+    def _encode(self, X: Any) -> NDArray[Any]:
         """The features of a table in memory."""
         table = {name: _column(X, name) for name in self.encoder_.column_kinds}
         rows = self.encoder_.rows(table, dtype=self.dtype)
@@ -228,7 +228,7 @@ class PrivateSchema(DiscreetTransformer, TransformerMixin, BaseEstimator):
         return tags
 
 
-def _of_partition(part: Any, schema: PrivateSchema) -> NDArray[Any]:
+def _encode_partition(part: Any, schema: PrivateSchema) -> NDArray[Any]:
     """The features of a part of a table; errors count rows from its first."""
     try:
         return np.asarray(schema.transform(part))

@@ -20,7 +20,13 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.ledger import charge_statistic, ledgers_of, one_ledger
-from lastiterate.linear_model.inputs import as_column, numbers_in, positions_of, rows_alone
+from lastiterate.linear_model.inputs import (
+    as_column,
+    check_length,
+    numbers_in,
+    positions_of,
+    rows_alone,
+)
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
@@ -30,7 +36,7 @@ from lastiterate.profile.rounded import RoundedProfile
 from lastiterate.train.arithmetic import release_rounding, with_score
 from lastiterate.train.defaults import gaussian_parameter
 from lastiterate.train.discreet import discreet
-from lastiterate.train.noise import noisy, randomness
+from lastiterate.train.noise import Randomness, noisy, randomness
 
 _UNIT = 2.0**-20  # sums of thousands of millions of whole units are exact
 
@@ -122,7 +128,7 @@ class PrivateScore:
             _check.target_epsilon("epsilon", epsilon),
             _check.number("delta", delta, above=0.0, below=1.0),
         )
-        kind = ACCURACY if is_classifier(model) else ERRORS
+        kind = score_kind(model)
         most = model.privacy_.run.examples_per_person
         release = Release.of_mu(kind, mu / most, adjacency="replace")
         source = randomness(random_state)
@@ -134,10 +140,7 @@ class PrivateScore:
             rounding=release_rounding(release, as_column(y).size),
             seeded=random_state is not None,
         )
-        total, count = score_total(model, X, y)
-        whole = np.array([total])
-        published = float(noisy(whole, release.noise_std, source, largest=2.0 * count)[0])
-        share = min(max(published / count, 0.0), 1.0)
+        share, _, count = noisy_score(model, X, y, release, source)
         return cls(share, release.noise_std / count, release, most)
 
     @property
@@ -170,25 +173,40 @@ class PrivateScore:
         return with_score(report, self.release, self._examples)
 
 
+def score_kind(model: Any) -> str:
+    """The kind of release that the score of a model is."""
+    return ACCURACY if is_classifier(model) else ERRORS
+
+
+def noisy_score(
+    model: Any, X: Any, y: Any, release: Release, source: Randomness
+) -> tuple[float, float, int]:
+    """The mean score in [0, 1] and the sum, both with noise, and the number of examples."""
+    total, count = score_total(model, X, y)
+    published = float(noisy(np.array([total]), release.noise_std, source, largest=2.0 * count)[0])
+    return min(max(published / count, 0.0), 1.0), published, count
+
+
 def score_total(model: Any, X: Any, y: Any) -> tuple[float, int]:
     """The sum of scores of examples, each at most 1, and their number."""
     rows = rows_alone(model, X)
-    targets = as_column(y)
-    if targets.size != rows.shape[0]:
-        must_be = f"as long as X, {rows.shape[0]}"
-        raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
-    each = _correct(model, rows, targets) if is_classifier(model) else _errors(model, rows, targets)
+    targets = check_length(as_column(y), rows.shape[0])
+    each = (
+        _correct_predictions(model, rows, targets)
+        if is_classifier(model)
+        else _clipped_errors(model, rows, targets)
+    )
     # In whole units, so that the sum is exact and one example changes it by at most 1.
     return float(np.sum(np.rint(each / _UNIT))) * _UNIT, int(targets.size)
 
 
-def _correct(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
+def _correct_predictions(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
     """1 where a prediction is correct; a label unknown to the model never is."""
     known = positions_of(targets, model.classes_)
     return np.asarray(positions_of(model.predict(rows), model.classes_) == known, dtype=np.float64)
 
 
-def _errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
+def _clipped_errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
     numbers = numbers_in(targets, finite=False)
     with np.errstate(over="ignore"):
         errors = np.abs(numbers - model.predict(rows)) / model.target_bound_

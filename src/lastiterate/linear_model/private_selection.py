@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.model_selection import ParameterGrid
@@ -42,15 +41,30 @@ from lastiterate.linear_model.estimator import (
     certificate_of,
 )
 from lastiterate.linear_model.inputs import refuse_unknown_arguments
-from lastiterate.linear_model.private_score import score_total
-from lastiterate.other_releases import ACCURACY, ERRORS, Release, published_record
+from lastiterate.linear_model.private_score import noisy_score, score_kind
+from lastiterate.other_releases import ACCURACY, Release, published_record
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
 from lastiterate.train.discreet import clear_locals
-from lastiterate.train.noise import SECURE, Randomness, noisy, randomness
+from lastiterate.train.noise import SECURE, Randomness, randomness
+
+# Settings that all trials share, and units of errors.
+_SHARED_SETTINGS = (
+    "epsilon",
+    "delta",
+    "noise_std",
+    "adjacency",
+    "examples_per_person",
+    "random_state",
+    "ledger",
+    "warm_start",
+)
+
+_ERROR_UNITS = ("target_bound", "target_range")
+_NOISE_MARGIN, _NOISE_TRIALS = 0.999, 6
 
 
-def _has(name: str) -> Any:
+def _if_estimator_has(name: str) -> Any:
     return available_if(lambda self: hasattr(self.estimator, name))
 
 
@@ -258,7 +272,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         predicted: NDArray[Any] = self.best_estimator_.predict(X)
         return predicted
 
-    @_has("predict_proba")  # type: ignore[untyped-decorator]
+    @_if_estimator_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """The class probabilities of the selected model.
 
@@ -276,7 +290,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         predicted: NDArray[Any] = self.best_estimator_.predict_proba(X)
         return predicted
 
-    @_has("decision_function")  # type: ignore[untyped-decorator]
+    @_if_estimator_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[Any]:
         """The decision scores of the selected model.
 
@@ -320,22 +334,6 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
 
 
 # Candidate settings of a private selection, and trials of them.
-
-# Settings that all trials share, and units of errors.
-_OWN = (
-    "epsilon",
-    "delta",
-    "noise_std",
-    "adjacency",
-    "examples_per_person",
-    "random_state",
-    "ledger",
-    "warm_start",
-)
-
-_UNITS = ("target_bound", "target_range")
-
-_MARGIN, _TRIALS = 0.999, 6
 
 
 @dataclass(frozen=True)
@@ -383,10 +381,10 @@ def grid_settings(selection: Any, *, scored: bool) -> list[dict[str, Any]]:
         raise InvalidParameter("estimator", must_be=must_be, found="one of lastiterate.dask")
     settings = list(ParameterGrid(selection.grid))
     names = set().union(*settings)
-    if own := sorted(names & set(_OWN)):
+    if own := sorted(names & set(_SHARED_SETTINGS)):
         must_be = "about other settings: all trials have the same guarantee"
         raise InvalidParameter("grid", own, must_be=must_be)
-    if scored and (units := sorted(names & set(_UNITS))):
+    if scored and (units := sorted(names & set(_ERROR_UNITS))):
         must_be = "about other settings, or public=(X, y) given: errors are in units of it"
         raise InvalidParameter("grid", units, must_be=must_be)
     return settings
@@ -402,16 +400,16 @@ def calibrated_candidates(
     scored: bool,
 ) -> tuple[list[Candidate], SelectedProfile]:
     """The candidates, with as little noise as the target allows, and the selection's profile."""
-    mu = _MARGIN * _largest_mu(selection, tries)
+    mu = _NOISE_MARGIN * _largest_mu(selection, tries)
     delta = selection.delta / tries.mean
-    for _ in range(_TRIALS):
+    for _ in range(_NOISE_TRIALS):
         part = selection.scoring if scored else 0.0
         epsilon = GaussianProfile(mu * math.sqrt(1.0 - part * part)).epsilon(delta)
         score = _score_release(selection, part * mu) if scored else ()
         with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always")
             candidates = [
-                plan_candidate(_model(selection, params, epsilon, delta), params, X, y, score)
+                plan_candidate(_trial_model(selection, params, epsilon, delta), params, X, y, score)
                 for params in settings
             ]
         profile = selected([one.report for one in candidates], tries)
@@ -420,7 +418,7 @@ def calibrated_candidates(
             for message in dict.fromkeys((str(one.message), one.category) for one in recorded):
                 warn(*message)
             return candidates, profile
-        mu *= _MARGIN * selection.epsilon / found
+        mu *= _NOISE_MARGIN * selection.epsilon / found
     raise NumericalFailure("no noise was found that meets the target; try a smaller shape")
 
 
@@ -433,11 +431,11 @@ def _largest_mu(selection: Any, tries: Tries) -> float:
 
 
 def _score_release(selection: Any, mu: float) -> tuple[Release]:
-    kind = ACCURACY if is_classifier(selection.estimator) else ERRORS
+    kind = score_kind(selection.estimator)
     return (Release.of_mu(kind, mu, adjacency=selection.estimator.adjacency),)
 
 
-def _model(selection: Any, params: Mapping[str, Any], epsilon: float, delta: float) -> Any:
+def _trial_model(selection: Any, params: Mapping[str, Any], epsilon: float, delta: float) -> Any:
     own = {"epsilon": epsilon, "delta": delta, "noise_std": None, "random_state": None}
     return clone(selection.estimator).set_params(**params, **own, ledger=None)
 
@@ -478,9 +476,6 @@ def _run_trial(
         score = float(model.score(*public))
         return Trial(candidate, model, inputs, result, score, score)
     release = candidate.report.other_releases[-1]
-    total, count = score_total(model, X, y)
-    whole = np.array([total])
-    published = float(noisy(whole, release.noise_std, source, largest=2.0 * count)[0])
-    share = min(max(published / count, 0.0), 1.0)
+    share, published, _ = noisy_score(model, X, y, release, source)
     better = share if release.kind == ACCURACY else -share
     return Trial(candidate, model, inputs, result, better, published)

@@ -1,4 +1,4 @@
-"""Statistics published with noise beside a model's parameters; the guarantee includes each of them.
+r"""Statistics published with noise beside a model; the guarantee includes each of them.
 
 - the mean of the rows, around which they are centred;
 - counts of rows and targets far from their bounds.  Whether most rows are scaled down to a tenth
@@ -7,6 +7,28 @@
   is misspelt in the schema makes a feature that is always 0.
 
 Warnings and refusals follow from the published numbers alone.
+
+**Rate matching** shifts the outputs until mean probabilities match the shares of the classes.
+
+Clipped residuals count a rare class for less, so that its probabilities come out too small.
+After training, the counts N of the classes and the sums P of the probabilities of all rows are
+published with noise, and the outputs are shifted by :math:`\log N_k/P_k`.  Then the sums of the
+shifted model are published, and the shift is corrected by how far the first one led (a secant).
+
+The secant divides by the rate at which :math:`\log P_k` moved with the shift.  Were the rate read
+off two noisy sums, noise would pass for a rate, and a small rate makes a large step.  So it is
+weighed against 1, the rate of rare classes, as the mean of a normal posterior: with the first
+shift d, and v the variance of the noise on the logarithm of the ratio of the two sums, it is
+measured with variance :math:`v/d^2`, and expected to be 1 give or take t.  All of this follows
+from what is published, and costs nothing.
+
+One example adds to each of the three vectors nonnegative parts that add up to at most 1.  Such
+vectors have norms of at most 1 and are at most :math:`\sqrt2` apart.  So the three together are
+moved by :math:`\sqrt3`, or :math:`\sqrt6` if the example is another; the second sums look at what
+was published before, as adaptive composition allows.  Parts are cut to multiples of
+:math:`2^{-20}`, so sums are exact and a row adds its own parts alone, whatever the others are.
+
+An example of an undeclared label counts alike for all classes, in counts and sums.
 """
 
 from __future__ import annotations
@@ -41,27 +63,35 @@ from lastiterate.train.noise import Randomness, noisy
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import Rows, chunks
 
+TextColumns = tuple[tuple[str, int, int], ...]
 PUBLISHED_KINDS = (MEAN, OUTLIERS, UNDECLARED, RATES, INTERVALS)
-
-_TOO_NOISY = 8.0
-
+_LEAST_EXAMPLES_PER_STD = 8.0
 _LONG, _SHORT, _TARGETS = OUTLIER_COUNTS
 
 # The share, and the number of standard deviations of the noise above it, from which on to warn.
 _THRESHOLDS = {_LONG: (0.5, 2.0), _SHORT: (0.5, 2.0), _TARGETS: (0.05, 4.0)}
 
-_LENGTH = "more than ten times as long as the feature bound"
+_TEN_TIMES_AS_LONG = "more than ten times as long as the feature bound"
 
 _ADVICE = {
-    _LONG: f"are {_LENGTH} and are scaled down to it, so little but their direction is left: map "
-    "columns to [-1, 1] by public ranges (a schema has them), or, if rows are centred around 0, "
-    "raise the feature bound",
+    _LONG: f"are {_TEN_TIMES_AS_LONG} and are scaled down to it, so little but their direction is "
+    "left: map columns to [-1, 1] by public ranges (a schema has them), or, if rows are centred "
+    "around 0, raise the feature bound",
     _SHORT: "are shorter than a tenth of the feature bound, so noise dominates them: lower the "
     "bound, or map columns to [-1, 1] by public ranges (a schema has them)",
     _TARGETS: "have a target outside the declared range, which counts as its end, or an undeclared "
     "label, whose gradient is 0: check the spelling of the declared labels (capitals, endings, "
     "blanks), or declare the publicly known labels, or range, of the target",
 }
+
+_UNDECLARED_THRESHOLD = 0.1, 4.0  # of the same, for rows that have none of the declared values
+_PART_UNIT = 2.0**-20
+_EXPECTED_DEVIATION, _LEAST_RATE = (
+    0.2,
+    0.3,
+)  # how far rates are expected to be from 1, and their least
+_FLOOR_STDS = 2.0  # standard deviations of noise below which sums count as that many
+_FEW_STDS = 5.0  # standard deviations of noise below which counts and sums are said to be few
 
 
 class OutlierWarning(UserWarning):
@@ -86,13 +116,10 @@ def noisy_outlier_counts(
 
 def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) -> None:
     """Warn of each kind of outlier whose published count is surely too large."""
-    for name in counts:
+    for name, count in counts.items():
         if _is_reported(name, counts, release, examples):
-            share = share_text(counts[name], release.noise_std, examples)
-            warn(
-                f"{share} of the examples {_ADVICE[name]}",
-                OutlierWarning,
-            )
+            share = share_text(count, release.noise_std, examples)
+            warn(f"{share} of the examples {_ADVICE[name]}", OutlierWarning)
 
 
 def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) -> None:
@@ -102,8 +129,8 @@ def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) ->
         raise InvalidParameter(
             "feature_bound",
             must_be=f"set for such rows: {SCALED}",
-            found=f"{share} of the rows {_LENGTH}, 1 by default (the noisy count has cost a mu of "
-            f"{release.mu:.2g})",
+            found=f"{share} of the rows {_TEN_TIMES_AS_LONG}, 1 by default (the noisy count has "
+            f"cost a mu of {release.mu:.2g})",
         )
 
 
@@ -114,7 +141,10 @@ def _is_reported(name: str, counts: dict[str, int], release: Release, examples: 
 def surely_exceeds(count: int, share: float, sure: float, noise_std: float, examples: int) -> bool:
     """Whether a noisy count exceeds a share by `sure` standard deviations of its noise."""
     # With more noise, noise alone would exceed it now and then.
-    return noise_std <= examples / _TOO_NOISY and count - sure * noise_std > share * examples
+    return (
+        noise_std <= examples / _LEAST_EXAMPLES_PER_STD
+        and count - sure * noise_std > share * examples
+    )
 
 
 def share_text(count: int, noise_std: float, examples: int) -> str:
@@ -125,12 +155,6 @@ def share_text(count: int, noise_std: float, examples: int) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * min(max(share, 0.0), 1.0):.0f} %"
-
-
-TextColumns = tuple[tuple[str, int, int], ...]
-
-# The share, and the number of standard deviations of the noise above it, from which on to warn.
-_SHARE, _SURE = 0.1, 4.0
 
 
 def check_text_columns(columns: TextColumns, features: int) -> None:
@@ -147,7 +171,7 @@ def noisy_undeclared_counts(
     """The noisy count, for each text column, of rows that have none of its values."""
     exact = np.zeros(len(columns))
     for _, some in chunks(rows):
-        exact += [_without_any(some, first, after) for _, first, after in columns]
+        exact += [_count_without_any(some, first, after) for _, first, after in columns]
     noise_std = _noise_per_count(release, len(columns))
     published = noisy(exact, noise_std, source, largest=2.0 * rows.shape[0])
     counts = np.rint(published).astype(int).tolist()
@@ -158,7 +182,7 @@ def warn_of_undeclared(counts: dict[str, int], release: Release, examples: int) 
     """Warn of each column whose published count of undeclared values is surely too large."""
     noise_std = _noise_per_count(release, len(counts))
     for name, count in counts.items():
-        if surely_exceeds(count, _SHARE, _SURE, noise_std, examples):
+        if surely_exceeds(count, *_UNDECLARED_THRESHOLD, noise_std, examples):
             warn(
                 f"{share_text(count, noise_std, examples)} of the rows have none of the values "
                 f"declared for the column {name!r}, and features that are all 0: check the "
@@ -173,7 +197,7 @@ def _noise_per_count(release: Release, columns: int) -> float:
     return noise_of_counts(release.kind, release.noise_std, columns)
 
 
-def _without_any(rows: Rows, first: int, after: int) -> int:
+def _count_without_any(rows: Rows, first: int, after: int) -> int:
     part: NDArray[np.bool_] = rows[:, first:after] != 0
     has_one = np.asarray(part.sum(axis=1)).ravel() > 0
     return int(has_one.size - has_one.sum())
@@ -295,40 +319,7 @@ class PublishedStatistics:
         return next((one for one in self.releases if one.kind == kind), None)
 
 
-# A shift of the outputs after which mean probabilities match the shares of the classes.
-#
-# Clipped residuals count a rare class for less, so that its probabilities come out too small.
-# After
-# training, the counts N of the classes and the sums P of the probabilities of all rows are
-# published
-# with noise, and the outputs are shifted by :math:`\log N_k/P_k`.  Then the sums of the shifted
-# model
-# are published, and the shift is corrected by how far the first one led (a secant).
-#
-# The secant divides by the rate at which :math:`\log P_k` moved with the shift.  Were the rate read
-# off two noisy sums, noise would pass for a rate, and a small rate makes a large step.  So it is
-# weighed against 1, the rate of rare classes, as the mean of a normal posterior: with the first
-# shift
-# d, and v the variance of the noise on the logarithm of the ratio of the two sums, it is measured
-# with variance :math:`v/d^2`, and expected to be 1 give or take t.  All of this follows from what
-# is
-# published, and costs nothing.
-#
-# One example adds to each of the three vectors nonnegative parts that add up to at most 1.  Such
-# vectors have norms of at most 1 and are at most :math:`\sqrt2` apart.  So the three together are
-# moved by :math:`\sqrt3`, or :math:`\sqrt6` if the example is another; the second sums look at what
-# was published before, as adaptive composition allows.  Parts are cut to multiples of
-# :math:`2^{-20}`, so sums are exact and a row adds its own parts alone, whatever the others are.
-#
-# An example of an undeclared label counts alike for all classes, in counts and sums.
-
-_UNIT = 2.0**-20
-
-_EXPECTED, _LEAST_RATE = 0.2, 0.3  # how far rates are expected to be from 1, and their least
-
-_FLOOR = 2.0  # standard deviations of noise below which sums count as that many
-
-_FEW = 5.0  # standard deviations of noise below which counts and sums are said to be few
+# Rate matching.
 
 
 @dataclass(frozen=True)
@@ -361,35 +352,33 @@ def matched_rates(
         return published(_probability_sums(examples, coef, intercept, shift))
 
     def floored(found: Array) -> Array:
-        return np.maximum(found, _FLOOR * std)
+        return np.maximum(found, _FLOOR_STDS * std)
 
-    counts = published(_counts(examples, classes)) if shares is None else shares * many
+    counts = published(_class_counts(examples, classes)) if shares is None else shares * many
     aim = floored(counts) if shares is None else counts
     before = floored(sums(np.zeros(classes)))
     first = np.log(aim / before)
     found = sums(first)
     after = floored(found)
     left = np.log(aim / after)
-    shift = first + left / _rate_of_change(first, left, _log_variance(std, before, after))
+    variance = (std / before) ** 2 + (std / after) ** 2  # of the logarithm of their ratio
+    shift = first + left / _rate_of_change(first, left, variance)
     least = np.minimum(counts, found)
-    few = {k: max(round(float(least[k])), 0) for k in np.flatnonzero(least < _FEW * std).tolist()}
+    few = {
+        k: max(round(float(least[k])), 0) for k in np.flatnonzero(least < _FEW_STDS * std).tolist()
+    }
     return MatchedRates(shift[1:] - shift[:1] if len(intercept) == 1 else shift - shift.mean(), few)
-
-
-def _log_variance(std: float, before: Array, after: Array) -> Array:
-    """The variance that noise of this size gives the logarithm of the ratio of two sums."""
-    return np.asarray((std / before) ** 2 + (std / after) ** 2)
 
 
 def _rate_of_change(first: Array, left: Array, variance: Array) -> Array:
     """The part of the first shift that changed the sums, as far as noise lets it be known."""
-    belief = _EXPECTED * _EXPECTED
+    belief = _EXPECTED_DEVIATION * _EXPECTED_DEVIATION
     rate = 1.0 - left * first * belief / (first * first * belief + variance)
     return np.asarray(np.clip(rate, _LEAST_RATE, 1.0))
 
 
-def _counts(examples: Examples, classes: int) -> Array:
-    return _summed(examples, classes, lambda part, _: np.eye(classes)[examples.targets[part]])
+def _class_counts(examples: Examples, classes: int) -> Array:
+    return _exact_sum(examples, classes, lambda part, _: np.eye(classes)[examples.targets[part]])
 
 
 def _probability_sums(examples: Examples, coef: Array, intercept: Array, shift: Array) -> Array:
@@ -402,15 +391,17 @@ def _probability_sums(examples: Examples, coef: Array, intercept: Array, shift: 
             outputs = np.column_stack([np.zeros(len(outputs)), outputs])
         return np.asarray(softmax(outputs + shift, axis=1))
 
-    return _summed(examples, shift.size, probabilities)
+    return _exact_sum(examples, shift.size, probabilities)
 
 
-def _summed(examples: Examples, classes: int, parts_of: Callable[[slice, object], Array]) -> Array:
+def _exact_sum(
+    examples: Examples, classes: int, parts_of: Callable[[slice, object], Array]
+) -> Array:
     """The exact sum over all examples of their parts, cut to whole units."""
     total = np.zeros(classes)
     for part, rows in chunks(examples.rows):
         parts = np.array(parts_of(part, rows))
         if examples.silent is not None:
             parts[examples.silent[part]] = 1.0 / classes
-        total += np.floor(parts / _UNIT).sum(axis=0)
-    return total * _UNIT
+        total += np.floor(parts / _PART_UNIT).sum(axis=0)
+    return total * _PART_UNIT

@@ -45,39 +45,6 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _constant = 0.25
     _reach = REGRESSION_REACH
 
-    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
-        """Train on rows `X` with targets `y`.
-
-        Parameters
-        ----------
-        X : array or sparse matrix, shape (examples, features)
-            The rows; a `numpy.memmap` is read block by block.
-        y : array, shape (examples,)
-            The targets.
-        ledger : Ledger or path, optional
-            The ledger that the fit is charged to, before it begins.
-        key : bytes or path, optional
-            A secret key, or the file that holds it; needed for later unlearning.
-        **other
-            `sample_weight`, a weight in (0, 1] for each example, which must not depend on other
-            examples.  Anything else is refused.
-
-        Returns
-        -------
-        self
-            The fitted model.
-
-        Raises
-        ------
-        InvalidParameter, InvalidType
-            If settings or data cannot be used; messages quote no data.
-        BudgetExceeded
-            If the budget of the ledger does not suffice.
-        """
-        held = [X, y]
-        del X, y
-        return self._fit(held, ledger, key, other)
-
     def checked(self) -> Self:
         """A copy of the settings in which every value is checked.
 
@@ -104,7 +71,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise InvalidParameter(name, must_be=must_be, found=found)
         return super().checked()
 
-    def _declared(self) -> tuple[float, float]:
+    def _middle_and_half(self) -> tuple[float, float]:
         """The middle and half the width of the range."""
         if self.target_range is None:
             assert self.target_bound is not None
@@ -149,18 +116,18 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """
         return self._outputs(X).ravel()
 
-    def _scaled(self, targets: NDArray[Any]) -> Array:
+    def _scale_targets(self, targets: NDArray[Any]) -> Array:
         """Targets relative to the middle of the range, in units of half its width."""
-        middle, half = self._declared()
+        middle, half = self._middle_and_half()
         return (numbers_in(targets) - middle) / half
 
     def _scaled_ends(self) -> Array:
         """The ends of the range as targets that are equal to them."""
-        middle, half = self._declared()
-        return self._scaled(np.array([middle - half, middle + half]))
+        middle, half = self._middle_and_half()
+        return self._scale_targets(np.array([middle - half, middle + half]))
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
-        scaled = self._scaled(targets)
+        scaled = self._scale_targets(targets)
         low, high = self._scaled_ends()
         outside = (scaled < low) | (scaled > high)
         return Task(self._objective(radius), np.clip(scaled, -1.0, 1.0), {}, outside=outside)
@@ -173,7 +140,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     ) -> dict[str, Any]:
         fitted = super()._coefficients(parameters, examples, shift)
         coef, intercept = fitted["coef_"][0], fitted["intercept_"][0]
-        middle, half = self._declared()
+        middle, half = self._middle_and_half()
         return {
             "target_bound_": half,
             "coef_": coef * half,
@@ -182,7 +149,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _interval_units(self, offset: Array | None) -> tuple[float, float]:
         del offset
-        middle, half = self._declared()
+        middle, half = self._middle_and_half()
         return half, middle
 
     def _objective(self, radius: float) -> Objective:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
+from hmac import compare_digest
 from typing import Any, Self
 
 import numpy as np
@@ -44,7 +45,6 @@ from lastiterate.train.data import (
     Examples,
     data_digest,
     row_digests,
-    same,
     secret_key,
 )
 from lastiterate.train.discreet import clear_locals
@@ -104,7 +104,9 @@ class UnlearningMixin:
         left = history.requests.run.batches.examples - len(history.removed) - 1
         many = _check.count("rows", many, at_least=1, at_most=max(left, 1))
         noise = history.requests.noise(noisier)
-        return _plan(history, many, epsilon, _delta(history, delta), extra_steps, noise)
+        return _plan_request(
+            history, many, epsilon, _target_delta(history, delta), extra_steps, noise
+        )
 
     def unlearn(
         self,
@@ -207,7 +209,9 @@ def _unlearn(
     if history.training["labels"] == statements.LABELS_INFERRED:
         check_labels_remain(examples.targets, silent)
     noise = history.requests.noise(noisier)
-    found = _plan(history, requested.size, epsilon, _delta(history, delta), extra_steps, noise)
+    found = _plan_request(
+        history, requested.size, epsilon, _target_delta(history, delta), extra_steps, noise
+    )
     if found.share_of_training >= 1.0:
         if extra_steps is None and not at_any_cost:
             _refuse_cost(found)
@@ -231,7 +235,7 @@ def _unlearn(
     parameters = noisy_descent(
         extra,
         history.requests.objective,
-        replace(examples, silent=silent, arithmetic=_arithmetic(history, examples)),
+        replace(examples, silent=silent, arithmetic=_training_arithmetic(history, examples)),
         source,
         Published(model.parameters_, begun, history.requests.runs),
     )
@@ -240,7 +244,7 @@ def _unlearn(
         requests,
         removed=digests,
         parameters=parameters,
-        delta=_delta(history, delta),
+        delta=_target_delta(history, delta),
         provenance=source.provenance,
     )
     if charged is not None:
@@ -263,7 +267,7 @@ def _unlearn(
     model.__dict__.update(fitted)
 
 
-def _arithmetic(history: Any, examples: Examples) -> str:
+def _training_arithmetic(history: Any, examples: Examples) -> str:
     """The arithmetic of the training, whatever is set now."""
     known = history.requests.problem
     if known is None:
@@ -281,20 +285,22 @@ def _refuse_cost(found: Unlearning) -> None:
         "rows instead; a model trained with a penalty (l2=0.01, or `lastiterate train --l2 0.01`) "
         "needs far fewer steps to unlearn, and noisier=2.5 (--noisier 2.5) fewer"
     )
-    steps = f"{found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of a training"
-    raise InvalidParameter("at_any_cost", must_be=must_be, found=f"{steps}; none was taken")
+    raise InvalidParameter("at_any_cost", must_be=must_be, found=f"{_cost(found)}; none was taken")
 
 
 def _warn_of_cost(found: Unlearning) -> None:
     warn(
-        f"unlearning takes {found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of "
-        "a training, each at a privacy cost for retained rows: train again without the removed "
-        "rows (plan_unlearning tells beforehand)",
+        f"unlearning takes {_cost(found)}, each at a privacy cost for retained rows: train again "
+        "without the removed rows (plan_unlearning tells beforehand)",
         PrivacyWarning,
     )
 
 
-def _plan(
+def _cost(found: Unlearning) -> str:
+    return f"{found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of a training"
+
+
+def _plan_request(
     history: ModelHistory,
     many: int,
     epsilon: float | None,
@@ -317,7 +323,7 @@ def _plan(
     return history.requests.plan_request(many, epsilon=epsilon, delta=delta, noise=noise)
 
 
-def _delta(history: ModelHistory, delta: float | None) -> float:
+def _target_delta(history: ModelHistory, delta: float | None) -> float:
     given = history.training["guarantee"]["delta"] if delta is None else delta
     return _check.number("delta", given, above=0.0, below=1.0)
 
@@ -451,7 +457,7 @@ def recognised_examples(
     if described != (training["objective"], training["features"]):
         must_be = "as they were when the model was fitted"
         raise InvalidParameter("settings and data", must_be=must_be, found="others")
-    if not same(data_digest(prepared.examples, secret), training["data"]):
+    if not compare_digest(data_digest(prepared.examples, secret), training["data"]):
         must_be = (
             "those of the training: the same rows and targets in the same order and of the same "
             "types, including rows removed before, and the same secret key"

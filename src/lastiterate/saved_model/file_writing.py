@@ -19,32 +19,17 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.serialise import unambiguous_json
 
 MODEL, CERTIFICATE = "model.json", "certificate.json"
-
-_MOST_NAMES = 100  # that are tried
-
+_MOST_NAMES_TRIED = 100  # that are tried
 _LEARNED = ("coef", "intercept", "center")
+_LONGEST_HEADER = 10**8  # as the format has it
 
-
-def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
-    """Recognises files of tensors of which this is true."""
-
-    def is_ours(content: bytes) -> bool:
-        try:
-            return known(read_tensors(content))
-        except ValueError:
-            return False
-
-    return is_ours
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
+          "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}  # fmt: skip
 
 
 # Files of tensors in the safetensors format, read with numpy alone.
 #
 # Eight bytes of the length of a header in JSON, the header, and the tensors, one after the other.
-
-_LONGEST_HEADER = 10**8  # as the format has it
-
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
-          "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,6 +71,18 @@ def read_tensors(content: bytes) -> TensorFile:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ValueError("a header that does not describe what follows it") from None
     return TensorFile(tensors, texts)
+
+
+def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
+    """Recognises files of tensors of which this is true."""
+
+    def is_ours(content: bytes) -> bool:
+        try:
+            return known(read_tensors(content))
+        except ValueError:
+            return False
+
+    return is_ours
 
 
 OURS: Mapping[str, IsOurs] = {
@@ -149,7 +146,7 @@ def written(
         write(path, allowed)
     except (InvalidParameter, OSError) as error:
         near = path.resolve() if path.name in ("", "..") else path
-        for number in range(2, _MOST_NAMES):
+        for number in range(2, _MOST_NAMES_TRIED):
             beside = near.parent / f"{near.stem}-{number}{near.suffix}"
             if os.path.lexists(beside):
                 continue

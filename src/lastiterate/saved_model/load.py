@@ -148,7 +148,7 @@ def _estimator(
             fitted["rate_shift_"] = None if shift is None else np.array(shift)
         fitted["classes_"] = labels_in(saved.record)
     if not saved.steps:
-        fitted |= _names(saved)
+        fitted |= _feature_names(saved)
     model.__dict__.update(fitted)
     return model
 
@@ -164,7 +164,7 @@ def _settings(saved: SavedModel) -> dict[str, Any]:
     return settings
 
 
-def _names(saved: SavedModel) -> dict[str, Any]:
+def _feature_names(saved: SavedModel) -> dict[str, Any]:
     """The names that columns had, unless they were numbered for want of any."""
     columns = saved.record["columns"]
     if columns == [str(k) for k in range(len(columns))]:
@@ -184,5 +184,5 @@ def _transformer(step: Step, saved: SavedModel, columns: int) -> Any:
         transformer = PrivateScaler(step.bound, low=low, high=high)
         transformer.n_features_in_ = columns
     if step is saved.steps[0]:
-        transformer.__dict__.update(_names(saved))
+        transformer.__dict__.update(_feature_names(saved))
     return transformer

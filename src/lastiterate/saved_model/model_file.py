@@ -36,13 +36,9 @@ from lastiterate.train.data import MEASURED, interval_digest, linear_outputs
 from lastiterate.train.rows import rows_within
 
 FORMAT = "lastiterate model 3"
-
 _LEDGER = "ledger"
-
 MODELS = ("logistic", "svc", "ridge", "huber")
-
 _MOST_MEASURED = 10_000  # coefficients, whose covariance then takes 800 MB
-
 EXPECTED_FILE = "a model.json as `lastiterate train` or lastiterate.save wrote it"
 
 # The learned part; the rest describes how to use the model.
@@ -65,7 +61,7 @@ class SavedModel:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """None for numbers."""
+        """The names of the classes; None for a regression."""
         found = self.record["classes"]
         return None if found is None else tuple(found)
 
@@ -108,8 +104,8 @@ class SavedModel:
         if not len(estimate) == self.parameters.size <= _MOST_MEASURED:
             raise ValueError("not as many as there are coefficients, or too many for a matrix")
         shape = (len(estimate),) * 2
-        found = np.full(shape, math.inf) if covariance is None else _numbers(covariance)
-        return _numbers(estimate), found.reshape(shape)
+        found = np.full(shape, math.inf) if covariance is None else _number_array(covariance)
+        return _number_array(estimate), found.reshape(shape)
 
     def outputs(self, rows: Array) -> Array:
         """The linear outputs of encoded rows, one column each; rows are bounded as in training."""
@@ -184,10 +180,10 @@ def _centre(record: Mapping[str, Any]) -> Centre | None:
     mean, bound = record["center"], record["center_bound"]
     if mean is None and bound is None:
         return None
-    return Centre(_numbers(mean), _check.number("center_bound", bound, above=0.0))
+    return Centre(_number_array(mean), _check.number("center_bound", bound, above=0.0))
 
 
-def _numbers(stated: Any) -> Array:
+def _number_array(stated: Any) -> Array:
     """Numbers as an array; text is refused, even where it could be read as numbers."""
     found = np.array(stated)
     if found.dtype.kind not in "iuf":
@@ -230,7 +226,7 @@ def is_complete(record: dict[str, Any]) -> bool:
         _check.number("feature_bound", record["feature_bound"], above=0.0)
         _check.choice("model", record["model"], among=MODELS)
         coef, intercept, parameters = (
-            _numbers(record[name]) for name in ("coef", "intercept", "parameters")
+            _number_array(record[name]) for name in ("coef", "intercept", "parameters")
         )
         centre = _centre(record)
         names = (record["target"], *columns, *(classes or ()), *record["settings"], record["name"])
@@ -242,7 +238,8 @@ def is_complete(record: dict[str, Any]) -> bool:
             if len(classes) < 2 or record["target_range"] is not None:
                 return False
         offset, shift = (
-            _numbers(record.get(name) or np.zeros(outputs)) for name in ("offset", "rate_shift")
+            _number_array(record.get(name) or np.zeros(outputs))
+            for name in ("offset", "rate_shift")
         )
         _ = SavedModel(record).intervals
         labels_in(record)
@@ -261,7 +258,7 @@ def is_complete(record: dict[str, Any]) -> bool:
 
 
 def labels_in(record: Mapping[str, Any]) -> NDArray[Any] | None:
-    """The labels with the type that they had in Python; None for numbers."""
+    """The labels of the classes with the types that they had in Python; None for a regression."""
     stated = record["labels"]
     if stated is None and record["classes"] is None:
         return None

@@ -48,15 +48,17 @@ ESTIMATORS: dict[str, Any] = {
     "huber": PrivateHuberRegressor,
 }
 
-
 # Secrets, settings of this machine, and a setting that can only be False.
 UNSAVED_SETTINGS = ("random_state", "ledger")
+
 BY_CLASS = ("class_prior", "class_weight")
 REMEDY = "overwrite=True replaces what lastiterate wrote"
+
 _OF_A_HEAD = (
     "whose .estimator is one, for rows as lastiterate.torch.features gives them; "
     "lastiterate.torch.save writes the layer, and torch.onnx.export(model, ..) the whole model"
 )
+
 _ALONE = (
     "save(pipeline[-1], folder) writes the private model alone, for rows as the steps before it "
     "give them"
@@ -174,7 +176,7 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
     if classes is None:
         half = float(estimator.target_bound_)
         given = estimator.target_range
-        ends = [-half, half] if given is None else _plain("target_range", given)
+        ends = [-half, half] if given is None else _plain_value("target_range", given)
     offset = None if classes is None else estimator._offset(classes)
     shift = getattr(estimator, "rate_shift_", None)
     return {
@@ -217,16 +219,16 @@ def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:
     described = first._entries()
     columns = list(first.encoder_.column_kinds)
     entries = first.encoder_.schema(described)
-    schema = {name: _plain("schema", entry) for name, entry in entries.items()}
-    if any(one is None for one in schema.values()) or _read(Encoder.of(schema, columns)) != _read(
-        first.encoder_
-    ):
+    schema = {name: _plain_value("schema", entry) for name, entry in entries.items()}
+    if any(one is None for one in schema.values()) or _rules_read(
+        Encoder.of(schema, columns)
+    ) != _rules_read(first.encoder_):
         must_be = "as it was when it was fitted"
         raise InvalidParameter("schema", must_be=must_be, found="another one")
     return columns, schema
 
 
-def _read(encoder: Encoder) -> dict[str, Any]:
+def _rules_read(encoder: Encoder) -> dict[str, Any]:
     return {name: rule for name, rule in encoder.rules.items() if rule.kind is not None}
 
 
@@ -260,20 +262,20 @@ def _settings(estimator: Any, kind: Any) -> dict[str, Any]:
             continue  # some settings may be None on a cluster only
         if each.name in BY_CLASS and value is not None:
             value = [[label, share] for label, share in value.items()]
-        plain = _plain(each.name, value)
+        plain = _plain_value(each.name, value)
         if plain != each.default:
             found[each.name] = plain
     return found
 
 
-def _plain(name: str, value: Any) -> Any:
+def _plain_value(name: str, value: Any) -> Any:
     """The value as JSON has it; raises `InvalidType` if JSON has no form for it."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if hasattr(value, "items"):
-        return {str(key): _plain(name, one) for key, one in value.items()}
+        return {str(key): _plain_value(name, one) for key, one in value.items()}
     if hasattr(value, "__iter__"):
-        return [_plain(name, one) for one in value]
+        return [_plain_value(name, one) for one in value]
     raise InvalidType(name, value, must_be="something that can be written as JSON")

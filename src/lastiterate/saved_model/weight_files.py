@@ -47,28 +47,32 @@ HUB_TENSORS = ("parameters", "coef", "intercept", "center")
 _SETTINGS = ("bound", "center_bound", "normalise", "name", "classes")
 _FROM_HUB = "a folder that lastiterate.huggingface.save wrote"
 _FROM_TORCH = "a folder that lastiterate.torch.save wrote"
-_CHECKED = (MODEL, HUB, HEAD)
+_WEIGHT_FILES = (MODEL, HUB, HEAD)
+
 # What may lie beside a certificate without a check: files of these names, and those that their
 # content shows to be ours.  Anything else may be weights, whatever its name ends in.
-_NAMES = {
+_HARMLESS_NAMES = {
     "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE", ".git", ".gitattributes",
     ".gitignore", ".gitkeep", ".gitmodules", ".DS_Store", "Thumbs.db", "desktop.ini",
 }  # fmt: skip
+
 # Of git and of downloads from the Hub, in which no loader looks; with the endings of their files.
 _METADATA_FOLDERS = ((".git",), (".cache", "huggingface"))
+
 _METADATA_ENDINGS = {
     "", ".metadata", ".lock", ".TAG", ".sample", ".pack", ".idx", ".rev", ".bitmap", ".graph",
     ".keep", ".mtimes", ".promisor", ".pid", ".log",
 }  # fmt: skip
+
 _REFERENCE = re.compile(rb"ref: |[0-9a-f]{40}")
+
 _PUBLIC_KEY = re.compile(
     rb"(-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]{,90}-----END PUBLIC KEY-----|"
     rb"ssh-ed25519 [A-Za-z0-9+/=]{,90}( [^\n]{,90})?)\n?"
 )
-_is_certificate = is_record(
-    lambda record: {"format", "guarantee", "run", "digest"} <= set(record) <= FIELDS
-)
-_LARGEST = 10**8  # bytes of a file that is read to recognise it
+
+
+_MOST_BYTES = 10**8  # bytes of a file that is read to recognise it
 
 
 def weights_beside(certificate: Path) -> tuple[list[Path], list[Path]]:
@@ -78,7 +82,7 @@ def weights_beside(certificate: Path) -> tuple[list[Path], list[Path]]:
     and so may lie among anything.  Folders behind links are listed, and not entered.
     """
     folder = certificate.parent
-    checked = [folder / name for name in _CHECKED if os.path.lexists(folder / name)]
+    checked = [folder / name for name in _WEIGHT_FILES if os.path.lexists(folder / name)]
     for path in checked:
         if not path.is_file():
             raise InvalidParameter("model", must_be="a file", found=f"{path}, which is none")
@@ -106,25 +110,30 @@ def _may_be_weights(path: Path, folder: Path) -> bool:
     inside = next((one for one in _METADATA_FOLDERS if parts[: len(one)] == one), None)
     if inside is not None and len(parts) > len(inside):
         return path.suffix not in _METADATA_ENDINGS and not (
-            parts[1] in ("refs", "logs") and _is(_REFERENCE.match, path)
+            parts[1] in ("refs", "logs") and _content_is(_REFERENCE.match, path)
         )
     ending = path.suffix.lower()
     known: IsOurs = is_page if ending in (".html", ".htm") else _is_ours
     if "schema" in path.stem.lower() and ending == ".json":  # any JSON of numbers may look so
         known = is_schema
-    if path.name in _NAMES:
-        return _is(was_sealed, path) and not _is(is_sealed, path)
-    return not _is(known, path)
+    if path.name in _HARMLESS_NAMES:
+        return _content_is(was_sealed, path) and not _content_is(is_sealed, path)
+    return not _content_is(known, path)
 
 
-def _is(known: Callable[[bytes], object], path: Path) -> bool:
+def _content_is(known: Callable[[bytes], object], path: Path) -> bool:
     """Whether this is true of a file's content; not of what cannot be read, or is very large."""
     try:
-        if not (path.is_file() and path.stat().st_size <= _LARGEST):
+        if not (path.is_file() and path.stat().st_size <= _MOST_BYTES):
             return False
         return bool(known(path.read_bytes()))
     except OSError:
         return False
+
+
+_is_certificate = is_record(
+    lambda record: {"format", "guarantee", "run", "digest"} <= set(record) <= FIELDS
+)
 
 
 def _is_ours(content: bytes) -> bool:
@@ -226,7 +235,7 @@ def hub_model(folder: Path) -> SavedModel:
     except (*READ_ERRORS, OSError, RecursionError):
         raise AlteredModel("folder", str(folder), must_be=_FROM_HUB) from None
     if unknown:
-        raise _more(unknown, folder, _FROM_HUB)
+        raise _holds_more(unknown, folder, _FROM_HUB)
     if stated != text:
         found = f"{folder}, whose files were altered since: its digest is not that of its content"
         raise AlteredModel("folder", must_be=_FROM_HUB, found=found)
@@ -252,8 +261,8 @@ class LayerNumbers:
         bounds = (self.bound,) if self.center_bound is None else (self.bound, self.center_bound)
         return (
             self.weight.dtype == np.float32
-            and (self.bias is None or _is_of(self.bias, np.float32, outputs))
-            and (self.center is None or _is_of(self.center, np.float64, width))
+            and (self.bias is None or _has_entries(self.bias, np.float32, outputs))
+            and (self.center is None or _has_entries(self.center, np.float64, width))
             and (self.center is None) == (self.center_bound is None)
             and all(type(one) is float and 0.0 < one < math.inf for one in bounds)
             and type(self.normalise) is bool
@@ -295,7 +304,7 @@ class LayerNumbers:
         return reasons
 
 
-def _is_of(array: NDArray[Any], kind: type, entries: int) -> bool:
+def _has_entries(array: NDArray[Any], kind: type, entries: int) -> bool:
     return array.dtype == kind and array.shape == (entries,)
 
 
@@ -327,7 +336,7 @@ class SavedHead:
         if not ready:
             raise AlteredModel("folder", str(folder), must_be=_FROM_TORCH)
         if unknown:
-            raise _more(unknown, folder, _FROM_TORCH)
+            raise _holds_more(unknown, folder, _FROM_TORCH)
         return cls(numbers, name, classes)
 
     def metadata(self) -> dict[str, str]:
@@ -348,6 +357,6 @@ class SavedHead:
         return reasons
 
 
-def _more(unknown: list[str], folder: Path, must_be: str) -> AlteredModel:
+def _holds_more(unknown: list[str], folder: Path, must_be: str) -> AlteredModel:
     found = f"{folder}, which holds more: {', '.join(sorted(map(repr, unknown)))}"
     return AlteredModel("folder", must_be=must_be, found=found)

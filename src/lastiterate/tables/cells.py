@@ -33,21 +33,43 @@ from lastiterate._numerics.rounding import Array
 
 # As tools write a missing cell; no value can be declared by such a name.
 WRITTEN_MISSING = frozenset({"", "None", "NaT", "<NA>", "null", "NULL"})  # and all that is nan
+
 # As people write one; these may be declared as values.
 MISSING = WRITTEN_MISSING | {"?", "NA", "N/A", "n/a", "NaN", "nan", "-nan"}
-_TRUTH = {"true": 1.0, "false": 0.0}
-_SHOWN = 5
-_EXACT = 2.0**24  # single precision has all whole numbers up to here
 
+_TRUTH = {"true": 1.0, "false": 0.0}
+_MOST_SHOWN = 5
+_EXACT_BELOW = 2.0**24  # single precision has all whole numbers up to here
 _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _DAY = 24 * _UNITS["h"]
 _UNITS |= {"D": _DAY, "W": 7 * _DAY}
 _EPOCH = dt.date(1970, 1, 1).toordinal()
+
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,18}))?)?)?"
     r" ?(?:Z|UTC|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII,
 )
+
+DATES = 'for dates {"dates": ["2021-01-01", "2024-12-31"]}'
+STORED = "stored as text, whole numbers, truth values or numbers in double precision"
+
+_STORAGES = {
+    "V": "records",
+    "f": "numbers in half or extended precision",
+    "c": "complex numbers",
+    "m": "durations",
+}
+
+_ARROW_TEXTS = ("string", "large_string", "string_view")
+_ARROW_BYTES = ("binary", "large_binary", "binary_view", "fixed_size_binary")
+_LARGE_NUMBER = "a number of 2**24 or more in single precision"
+_TIME_OF_DAY = "a time of day"
+_DAYS = 'days, or times of day as text; or else {"dates": ["2021-01-01", "2024-12-31"]}'
+_FAR_DATE, _NEAR_DATES = "a date before 1678 or after 2262", "dates between 1678 and 2262"
+
+# Readers of files in blocks may drop a part of a line end inside a cell at the edge of a block.
+_LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 class BadCells(Exception):
@@ -61,10 +83,10 @@ class BadCells(Exception):
         """The description with row numbers, counted from 1; `before` rows precede the block."""
         if not self.rows:
             return self.what
-        numbers = [f"{before + row + 1:,}" for row in self.rows[:_SHOWN]]
+        numbers = [f"{before + row + 1:,}" for row in self.rows[:_MOST_SHOWN]]
         if len(self.rows) == 1:
             return f"{self.what} in row {numbers[0]}, the header not counted"
-        more = " and others" if len(self.rows) > _SHOWN else ""
+        more = " and others" if len(self.rows) > _MOST_SHOWN else ""
         return f"{self.what} in rows {', '.join(numbers)}{more}, the header not counted"
 
 
@@ -79,7 +101,7 @@ class Instant(NamedTuple):
     timed: bool = False
 
 
-_BEYOND = Instant(2**64)  # any that storages of nanoseconds cannot have
+_BEYOND_STORAGE = Instant(2**64)  # any that storages of nanoseconds cannot have
 Cell = float | str | Instant | None  # None: missing
 Key = float | str | Instant
 
@@ -140,11 +162,11 @@ def positions_of(column: Any, known: Mapping[Key, int]) -> NDArray[np.intp]:
     """The position of each cell among declared values, by their keys; -1 for none."""
     cells = read(column)
     if cells.large:
-        raise BadCells(_LARGE, cells.large, STORED)
+        raise BadCells(_LARGE_NUMBER, cells.large, STORED)
     if cells.numbers is not None:
         return _positions_of_numbers(cells.numbers, known)
     if cells.timed:
-        raise BadCells(_TIMED, (), _DAYS)
+        raise BadCells(_TIME_OF_DAY, (), _DAYS)
     if cells.instants is not None:
         days, rest = np.divmod(cells.instants, _DAY)
         days = np.where(cells.missing | (rest != 0), math.nan, days)
@@ -153,7 +175,10 @@ def positions_of(column: Any, known: Mapping[Key, int]) -> NDArray[np.intp]:
             if isinstance(key, Instant):
                 found[~cells.missing & (cells.instants == key.nanoseconds)] = k
         return found
-    for is_bad, what, remedy in ((_is_far, _FAR, _NEAR), (_is_timed, _TIMED, _DAYS)):
+    for is_bad, what, remedy in (
+        (_is_far, _FAR_DATE, _NEAR_DATES),
+        (_is_timed, _TIME_OF_DAY, _DAYS),
+    ):
         bad = np.flatnonzero(cells.each(is_bad, np.bool_))
         if bad.size:
             raise BadCells(what, bad.tolist(), remedy)
@@ -195,14 +220,16 @@ def days_of(column: Any, format: str | None = None) -> Array:
         days = cells.numbers
     else:
         if cells.large:
-            raise BadCells(_LARGE, cells.large, STORED)
+            raise BadCells(_LARGE_NUMBER, cells.large, STORED)
         if cells.numbers is not None:
             different, which = np.unique(cells.numbers, return_inverse=True)
             cells = Cells(length, different=[*map(_of_number, different.tolist())], which=which)
         days = cells.each(lambda cell: _days(cell, format), np.float64)
     far = np.flatnonzero(np.isneginf(days))
     if far.size:
-        raise BadCells(_FAR, far.tolist(), f"{_NEAR}; placeholders for no date must be left empty")
+        raise BadCells(
+            _FAR_DATE, far.tolist(), f"{_NEAR_DATES}; placeholders for no date must be left empty"
+        )
     bad = np.flatnonzero(np.isinf(days))
     if bad.size:
         written = "YYYY-MM-DD" if format is None else f"YYYY-MM-DD or {format!r}"
@@ -215,16 +242,7 @@ def texts_of(column: Any) -> list[str]:
     """The cells as they are written; empty where missing."""
     array = array_of(column)
     cells = array.astype(str).tolist() if array.dtype.kind == "M" else array.tolist()
-    return [_written(cell) for cell in cells]
-
-
-def length_of(column: Any) -> int:
-    """The number of cells."""
-    return len(column)
-
-
-DATES = 'for dates {"dates": ["2021-01-01", "2024-12-31"]}'
-STORED = "stored as text, whole numbers, truth values or numbers in double precision"
+    return [_written_cell(cell) for cell in cells]
 
 
 def read(column: Any) -> Cells:
@@ -240,20 +258,12 @@ def read(column: Any) -> Cells:
     array = array_of(column if stored is None else stored)
     kind = array.dtype.kind
     if kind in "biu" or (kind == "f" and array.dtype.itemsize in (4, 8)):
-        return _numbers(array)
+        return _cells_of_numbers(array)
     if kind == "M":
-        return _instants(array)
+        return _cells_of_instants(array)
     if kind in "OUST":
-        return _objects(array.tolist())
+        return _cells_of_objects(array.tolist())
     raise BadCells(_STORAGES.get(kind, f"cells of type {array.dtype}"), (), STORED)
-
-
-_STORAGES = {
-    "V": "records",
-    "f": "numbers in half or extended precision",
-    "c": "complex numbers",
-    "m": "durations",
-}
 
 
 def array_of(column: Any) -> NDArray[Any]:
@@ -271,7 +281,7 @@ def array_of(column: Any) -> NDArray[Any]:
         if not (_is_plain(kind) or _is_text(kind)):
             raise BadCells(f"cells of type {_plain_name(kind)}", (), STORED)
         if _is_text(kind):
-            return _texts(stored)
+            return _array_of_texts(stored)
         column = stored
     elif type(column).__module__.partition(".")[0] == "pandas":
         held = getattr(column, "array", column)
@@ -352,10 +362,6 @@ def _is_text(kind: Any) -> bool:
     return str(kind).partition("[")[0] in (*_ARROW_TEXTS, *_ARROW_BYTES)
 
 
-_ARROW_TEXTS = ("string", "large_string", "string_view")
-_ARROW_BYTES = ("binary", "large_binary", "binary_view", "fixed_size_binary")
-
-
 def _as_bytes(column: Any) -> Any:
     """A column of text as bytes, which need not be UTF-8."""
     kind = str(column.type).partition("[")[0]
@@ -366,7 +372,7 @@ def _as_bytes(column: Any) -> Any:
     return column.cast("large_binary")
 
 
-def _texts(column: Any) -> NDArray[Any]:
+def _array_of_texts(column: Any) -> NDArray[Any]:
     """A column of text as objects: text where it was text, bytes where it was bytes."""
     cells = _as_bytes(column).to_pylist()
     if str(column.type) in _ARROW_TEXTS:
@@ -398,33 +404,25 @@ def _different_texts(column: Any) -> Cells | None:
     return Cells(len(column), different=different, which=np.array(which, dtype=np.intp))
 
 
-def _numbers(array: NDArray[Any]) -> Cells:
+def _cells_of_numbers(array: NDArray[Any]) -> Cells:
     numbers = array.astype(np.float64)
     large: list[int] = []
     if array.dtype.kind == "f" and array.dtype.itemsize == 4:
-        is_large = (np.abs(numbers) >= _EXACT) & np.isfinite(numbers)
-        large = np.flatnonzero(is_large)[: _SHOWN + 1].tolist()
+        is_large = (np.abs(numbers) >= _EXACT_BELOW) & np.isfinite(numbers)
+        large = np.flatnonzero(is_large)[: _MOST_SHOWN + 1].tolist()
     return Cells(array.size, numbers=numbers, large=tuple(large))
 
 
-_LARGE = "a number of 2**24 or more in single precision"
-
-
-def _instants(array: NDArray[Any]) -> Cells:
+def _cells_of_instants(array: NDArray[Any]) -> Cells:
     missing = np.isnat(array)
     if missing.all():
         return Cells(array.size, numbers=np.full(array.size, math.nan))
     ticks, factor = _ticks(array)
     far = np.flatnonzero(~missing & (np.abs(ticks.astype(np.float64)) * factor >= 2.0**63))
     if far.size:
-        raise BadCells(_FAR, far.tolist(), _NEAR)
+        raise BadCells(_FAR_DATE, far.tolist(), _NEAR_DATES)
     instants = ticks * np.int64(factor)
     return Cells(array.size, instants=instants, missing=missing, timed=factor < _DAY)
-
-
-_TIMED = "a time of day"
-_DAYS = 'days, or times of day as text; or else {"dates": ["2021-01-01", "2024-12-31"]}'
-_FAR, _NEAR = "a date before 1678 or after 2262", "dates between 1678 and 2262"
 
 
 def _ticks(array: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -435,7 +433,7 @@ def _ticks(array: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     return array.astype(f"<M8[{count}{unit}]").view(np.int64), _UNITS[unit] * count
 
 
-def _objects(cells: list[Any]) -> Cells:
+def _cells_of_objects(cells: list[Any]) -> Cells:
     kinds = set(map(type, cells))
     if kinds <= {int, float, bool, type(None)}:
         try:
@@ -466,7 +464,7 @@ def _objects(cells: list[Any]) -> Cells:
                 bad.setdefault(found.what, []).append(row)
             if is_text:
                 texts[cell] = code
-            elif type(cell) is np.float32 and _EXACT <= abs(float(cell)) < math.inf:
+            elif type(cell) is np.float32 and _EXACT_BELOW <= abs(float(cell)) < math.inf:
                 large.append(row)
         which[row] = code
     for what, rows in bad.items():
@@ -510,10 +508,6 @@ def _of_number(cell: Any) -> float | None:
     return None if math.isnan(number) else number
 
 
-# Readers of files in blocks may drop a part of a line end inside a cell at the edge of a block.
-_LINE_ENDS = re.compile(r"[\r\n]+")
-
-
 def _of_text(text: str) -> Cell:
     text = _LINE_ENDS.sub("\n", text.strip())
     while text.endswith("\0"):
@@ -521,13 +515,13 @@ def _of_text(text: str) -> Cell:
     if text in WRITTEN_MISSING:
         return None
     truth = _TRUTH.get(text.lower())
-    number = _spelled(text) if truth is None else truth
+    number = _spelled_number(text) if truth is None else truth
     if number is None:
         return _of_iso(text) or text
     return None if math.isnan(number) else number
 
 
-def _spelled(text: str) -> float | None:
+def _spelled_number(text: str) -> float | None:
     """The number that a text spells, perhaps as a complex one; None if it is none."""
     try:
         return float(text)
@@ -557,7 +551,7 @@ def _of_iso(text: str) -> Instant | None:
         seconds -= -offset if sign == "-" else offset
     digits = fraction or "0"
     if len(digits) > 9:  # a unit in which storages have hardly any date
-        return _BEYOND
+        return _BEYOND_STORAGE
     nanoseconds = (days * 86_400 + seconds) * 10**9 + int(digits.ljust(9, "0"))
     return Instant(nanoseconds, len(digits) > 6)
 
@@ -567,7 +561,7 @@ def _of_date(cell: Any) -> Instant:
     try:
         days = cell.toordinal() - _EPOCH
     except (NotImplementedError, OverflowError, ValueError):  # pandas, beyond the year 9999
-        return _BEYOND
+        return _BEYOND_STORAGE
     if not isinstance(cell, dt.datetime):
         return Instant(days * _DAY)
     seconds = days * 86_400 + 60 * (60 * cell.hour + cell.minute) + cell.second
@@ -579,7 +573,7 @@ def _of_date(cell: Any) -> Instant:
 def _key(cell: Key) -> Key:
     """The key that a cell is recognised by: equal for all that another storage may make of it."""
     if isinstance(cell, float):
-        return float(single(cell)) if abs(cell) < _EXACT else cell
+        return float(single(cell)) if abs(cell) < _EXACT_BELOW else cell
     if isinstance(cell, Instant):
         days, rest = divmod(cell.nanoseconds, _DAY)
         return Instant(cell.nanoseconds) if rest else float(days)
@@ -592,7 +586,7 @@ def _positions_of_numbers(numbers: Array, known: Mapping[Key, int]) -> NDArray[n
     if not declared:
         return found
     keys, at = (np.array(part) for part in zip(*declared, strict=True))
-    rounded = np.where(np.abs(numbers) < _EXACT, single(numbers), numbers)
+    rounded = np.where(np.abs(numbers) < _EXACT_BELOW, single(numbers), numbers)
     where = np.minimum(np.searchsorted(keys, rounded), keys.size - 1)
     return np.where(keys[where] == rounded, at[where], found)
 
@@ -656,7 +650,7 @@ def _remedy_of(column: Any, row: int) -> str | None:
     return None
 
 
-def _written(cell: Any) -> str:
+def _written_cell(cell: Any) -> str:
     if isinstance(cell, bytes):
         cell = cell.decode("utf-8", "replace")
     if isinstance(cell, str):

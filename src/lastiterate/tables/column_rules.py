@@ -41,6 +41,31 @@ from lastiterate.tables.cells import (
 
 CUTS, BINS = "cuts", "bins"
 _MOST_BINS = 1_000
+AS_IT_IS, DROP = "as it is", "drop"
+BASELINE = "baseline"
+_UNDECLARED = -1  # the position of cells that have no declared value
+DATES, DAYS_BETWEEN = "dates", "days_between"
+_NUMBER_PARTS = {"range", CUTS, BINS}
+
+WAYS = (
+    '{"range": [low, high]}, {"cuts": [..]}, {"dates": [first, last]}, {"values": [..]}, "drop" or '
+    '"as it is"'
+)
+
+_LARGEST_END = 1e300  # ends of ranges; twice that must not overflow
+_LARGEST_UNSCALED = 1e30  # a limit on unscaled numbers; longer rows are scaled down in any case
+_LEAST_RELATIVE_WIDTH, _LEAST_WIDTH = (
+    2.0**-16,
+    1e-37,
+)  # a range in units of its larger end, and its width
+EMPTY, FILLED = "an empty cell", 'unless the schema has "missing"'
+
+WIDE = (
+    "wider: numbers are read in single precision, so a range must be at least 1/65,536 of its "
+    "larger end wide; subtract a public number from the column first"
+)
+
+_SAMPLE_DATE = dt.datetime(2021, 2, 3, 14, 5, 6)  # a date whose parts are all different
 
 
 def cut_points(
@@ -62,7 +87,7 @@ def cut_points(
         must_be = "a list of at least one finite number, as in [30, 45, 60]"
         raise InvalidParameter(f'{name}["{CUTS}"]', listed, must_be=must_be)
     cuts = tuple(float(one) for one in listed)
-    if not _increase(cuts):
+    if not _is_increasing(cuts):
         raise InvalidParameter(f'{name}["{CUTS}"]', listed, must_be="increasing, without repeats")
     if not (low < cuts[0] and cuts[-1] <= high):
         must_be = f"above {low:g} and at most {high:g}, as the range requires"
@@ -83,7 +108,7 @@ def _equal_parts(name: str, bins: Any, ends: tuple[float, float] | None) -> tupl
         raise InvalidParameter(f'{name}["{BINS}"]', bins, must_be=must_be)
     count = _check.count(f'{name}["{BINS}"]', bins, at_least=2, at_most=_MOST_BINS)
     cuts = tuple(np.linspace(*ends, count + 1)[1:-1].tolist())
-    if not _increase((ends[0], *cuts, ends[1])):
+    if not _is_increasing((ends[0], *cuts, ends[1])):
         must_be = "fewer: the range is too narrow to be divided into so many"
         raise InvalidParameter(f'{name}["{BINS}"]', bins, must_be=must_be)
     return cuts
@@ -96,22 +121,8 @@ def _is_finite(number: float) -> bool:
         return False
 
 
-def _increase(numbers: tuple[float, ...]) -> bool:
+def _is_increasing(numbers: tuple[float, ...]) -> bool:
     return all(low < high for low, high in itertools.pairwise(numbers))
-
-
-AS_IT_IS, DROP = "as it is", "drop"
-BASELINE = "baseline"
-_UNDECLARED = -1  # the position of cells that have no declared value
-DATES, DAYS_BETWEEN = "dates", "days_between"
-_NUMBERS = {"range", CUTS, BINS}
-WAYS = (
-    '{"range": [low, high]}, {"cuts": [..]}, {"dates": [first, last]}, {"values": [..]}, "drop" or '
-    '"as it is"'
-)
-_LARGEST = 1e300  # ends of ranges; twice that must not overflow
-_HUGE = 1e30  # a limit on unscaled numbers; longer rows are scaled down in any case
-_NARROWEST, _SMALLEST = 2.0**-16, 1e-37  # a range in units of its larger end, and its width
 
 
 class ColumnRule(Protocol):
@@ -206,7 +217,7 @@ class Numeric:
 
     def _scaled(self, numbers: Array) -> Array:
         if self.range is None:
-            return np.clip(numbers, -_HUGE, _HUGE)
+            return np.clip(numbers, -_LARGEST_UNSCALED, _LARGEST_UNSCALED)
         low, high = self.rounded(self.range)
         with np.errstate(over="ignore"):  # inf is clipped, too
             return np.asarray(np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0))
@@ -274,7 +285,7 @@ class Intervals:
         return 1.0 + self.number.indicator
 
     def names(self, column: str) -> list[str]:
-        kept = _kept(interval_names(column, self.cuts), self.left_out)
+        kept = _kept_names(interval_names(column, self.cuts), self.left_out)
         return [*kept, *self.number.indicator_names(column)]
 
     def baseline(self, column: str) -> str | None:
@@ -301,7 +312,7 @@ class Categorical:
     reach = 1.0
 
     def names(self, column: str) -> list[str]:
-        return _kept([f"{column}={value}" for value in self.values], self.left_out)
+        return _kept_names([f"{column}={value}" for value in self.values], self.left_out)
 
     def baseline(self, column: str) -> str | None:
         """The name of the value that has no feature; None if every value has one."""
@@ -329,10 +340,7 @@ class Categorical:
         return {key: k for k, key in enumerate(keys) if key is not None}
 
 
-EMPTY, FILLED = "an empty cell", 'unless the schema has "missing"'
-
-
-def _kept(names: list[str], left_out: int | None) -> list[str]:
+def _kept_names(names: list[str], left_out: int | None) -> list[str]:
     return [name for k, name in enumerate(names) if k != left_out]
 
 
@@ -356,9 +364,9 @@ def rule_of(column: str, described: Any) -> ColumnRule:
         raise InvalidParameter(name, described, must_be=WAYS)
     given = dict(described)
     if set(given) <= {"values", "missing", BASELINE} and "values" in given:
-        return _categorical(name, given)
+        return _categorical_rule(name, given)
     if set(given) <= {DATES, "format", "missing", "indicator"} and DATES in given:
-        return _dates(name, given)
+        return _dates_rule(name, given)
     if DATES in given and (unknown := given.keys() & {"range", CUTS, BINS, BASELINE}):
         must_be = (
             f"left out beside {DATES!r}: a date is one number, mapped from the two dates to "
@@ -366,11 +374,11 @@ def rule_of(column: str, described: Any) -> ColumnRule:
         )
         raise InvalidParameter(f'{name}["{sorted(unknown)[0]}"]', must_be=must_be, found="both")
     if DAYS_BETWEEN in given:
-        return _days_between(name, given)
+        return _days_between_rule(name, given)
     if _are_numbers(given):
-        return _of_numbers(name, given)
+        return _number_rule(name, given)
     if set(given) <= {AS_IT_IS, "missing", "indicator"} and given.get(AS_IT_IS) is True:
-        return _numeric(name, given, None)
+        return _numeric_rule(name, given, None)
     must_be = f'{WAYS}, the first four perhaps with "missing"'
     raise InvalidParameter(name, described, must_be=must_be)
 
@@ -386,7 +394,7 @@ def is_unfilled(described: Any) -> bool:
 def range_of(name: str, given: Any) -> tuple[float, float]:
     """The two ends of a range, checked; the lower one first."""
     numbers = isinstance(given, (list, tuple)) and all(type(one) in (int, float) for one in given)
-    if not (numbers and len(given) == 2 and -_LARGEST < given[0] < given[1] < _LARGEST):
+    if not (numbers and len(given) == 2 and -_LARGEST_END < given[0] < given[1] < _LARGEST_END):
         must_be = "[low, high], finite, with low < high"
         if isinstance(given, (list, tuple)) and any(isinstance(one, str) for one in given):
             must_be += f' (numbers; for dates {{"{DATES}": ["2021-01-01", "2024-12-31"]}})'
@@ -397,38 +405,35 @@ def range_of(name: str, given: Any) -> tuple[float, float]:
     return low, high
 
 
-WIDE = (
-    "wider: numbers are read in single precision, so a range must be at least 1/65,536 of its "
-    "larger end wide; subtract a public number from the column first"
-)
-
-
 def is_wide(low: float, high: float) -> bool:
     """Whether single precision divides a range finely."""
-    return high / 2.0 - low / 2.0 >= max(_NARROWEST * max(abs(low), abs(high)), _SMALLEST) / 2.0
+    return (
+        high / 2.0 - low / 2.0
+        >= max(_LEAST_RELATIVE_WIDTH * max(abs(low), abs(high)), _LEAST_WIDTH) / 2.0
+    )
 
 
 def _are_numbers(given: Mapping[str, Any]) -> bool:
     """Whether an entry has the parts of one for numbers, and no others."""
     baseline = {BASELINE} if given.keys() & {CUTS, BINS} else set()
     known = {"range", CUTS, BINS, "missing", "indicator"} | baseline
-    return bool(given.keys() & _NUMBERS) and set(given) <= known
+    return bool(given.keys() & _NUMBER_PARTS) and set(given) <= known
 
 
-def _of_numbers(name: str, given: dict[str, Any]) -> Numeric | Intervals:
+def _number_rule(name: str, given: dict[str, Any]) -> Numeric | Intervals:
     ends = range_of(name, given["range"]) if "range" in given else None
     cuts = cut_points(name, given, ends) if given.keys() & {CUTS, BINS} else ()
-    if not _increase(tuple(single(cuts).tolist())):
+    if not _is_increasing(tuple(single(cuts).tolist())):
         must_be = "farther apart: numbers are read in single precision"
         raise InvalidParameter(f'{name}["{CUTS}"]', list(cuts), must_be=must_be)
-    number = _numeric(name, given, ends)
+    number = _numeric_rule(name, given, ends)
     return Intervals(number, cuts, _left_out_interval(name, given, cuts)) if cuts else number
 
 
-def _numeric(name: str, given: dict[str, Any], ends: tuple[float, float] | None) -> Numeric:
+def _numeric_rule(name: str, given: dict[str, Any], ends: tuple[float, float] | None) -> Numeric:
     missing: Any = given.get("missing")
     if "missing" in given:
-        low, high = (-_LARGEST, _LARGEST) if ends is None else ends
+        low, high = (-_LARGEST_END, _LARGEST_END) if ends is None else ends
         if not (type(missing) in (int, float) and low <= missing <= high):
             must_be = f"a number from {low:g} to {high:g}, the value of an empty cell"
             raise InvalidParameter(f'{name}["missing"]', missing, must_be=must_be)
@@ -444,7 +449,7 @@ def _indicator(name: str, given: dict[str, Any]) -> bool:
     return indicator
 
 
-def _dates(name: str, given: dict[str, Any]) -> Dates:
+def _dates_rule(name: str, given: dict[str, Any]) -> Dates:
     ends = given[DATES]
     must_be = (
         'two dates between 1678 and 2262, the earlier one first, as in ["2021-01-01", "2024-12-31"]'
@@ -475,9 +480,6 @@ def _day(name: str, given: Any, must_be: str) -> float:
     return day
 
 
-_SAMPLE = dt.datetime(2021, 2, 3, 14, 5, 6)  # a date whose parts are all different
-
-
 def _format(name: str, given: dict[str, Any]) -> str | None:
     """The stated format of dates in text; None without one."""
     if "format" not in given:
@@ -489,11 +491,11 @@ def _format(name: str, given: dict[str, Any]) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", DeprecationWarning)  # of a format without a year
-            written = _SAMPLE.strftime(format)
+            written = _SAMPLE_DATE.strftime(format)
             found = dt.datetime.strptime(written, format)
     except (ValueError, DeprecationWarning):
         raise InvalidParameter(name, format, must_be=must_be) from None
-    if found.year != _SAMPLE.year:
+    if found.year != _SAMPLE_DATE.year:
         raise InvalidParameter(name, format, must_be=must_be)
     cell = cell_of(written)
     if isinstance(cell, Instant) and days_of([written])[0] != days_of([str(found)])[0]:
@@ -505,7 +507,7 @@ def _format(name: str, given: dict[str, Any]) -> str | None:
     return format
 
 
-def _days_between(name: str, given: dict[str, Any]) -> DaysBetween:
+def _days_between_rule(name: str, given: dict[str, Any]) -> DaysBetween:
     pair = given[DAYS_BETWEEN]
     is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
     if not is_pair or not all(isinstance(one, str) for one in pair) or pair[0] == pair[1]:
@@ -515,10 +517,10 @@ def _days_between(name: str, given: dict[str, Any]) -> DaysBetween:
     if not _are_numbers(rest):
         must_be = f'{{"{DAYS_BETWEEN}": [..], "range": [0, 60]}}, or with "{CUTS}"'
         raise InvalidParameter(name, given, must_be=must_be)
-    return DaysBetween((pair[0], pair[1]), _of_numbers(name, rest), _format(name, given))
+    return DaysBetween((pair[0], pair[1]), _number_rule(name, rest), _format(name, given))
 
 
-def _categorical(name: str, given: dict[str, Any]) -> Categorical:
+def _categorical_rule(name: str, given: dict[str, Any]) -> Categorical:
     listed = given["values"]
     is_list = isinstance(listed, (list, tuple)) and len(listed) > 0
     if not is_list or not all(_is_value(one) for one in listed):

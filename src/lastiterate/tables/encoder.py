@@ -19,7 +19,7 @@ from lastiterate._files import is_record
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.serialise import unambiguous_json
-from lastiterate.tables.cells import BadCells, days_of, length_of, missing_in, numbers_of, read
+from lastiterate.tables.cells import BadCells, days_of, missing_in, numbers_of, read
 from lastiterate.tables.column_rules import (
     AS_IT_IS,
     BASELINE,
@@ -41,6 +41,31 @@ from lastiterate.tables.column_rules import (
 from lastiterate.tables.files import TableFile, read_object, readable
 
 REST = "*"  # stands for every column that has no entry of its own
+_CELL_WORDS = {"number": "a finite number", "text": "text", "date": "a date"}
+_TRAINING_COPIES = 2  # a second one is in the order of the batches
+ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
+_SCHEMA_EXAMPLE = (
+    'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
+)
+_SAMPLED_ROWS = 1_000
+_SKELETON_PARTS = {"range", "values", DATES, "format"}  # of the entries of a skeleton
+
+_PARTS = {
+    "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
+    AS_IT_IS, BASELINE,
+}  # fmt: skip
+
+# Of dates in text.  Where all cells are dates in two of them, the format is left open.
+_FORMATS = (
+    None,
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%Y/%m/%d",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d.%m.%y",
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +79,7 @@ class Encoder:
         """The encoder of a table with these columns, all of which the schema must describe."""
         described = {str(name): rule_of(str(name), rule) for name, rule in schema.items()}
         rest = described.pop(REST, None)
-        differences = _differences(described, rest, columns)
+        differences = _day_differences(described, rest, columns)
         unknown = sorted(set(described) - set(columns) - set(differences))
         if unknown:
             must_be = "about columns of the table, without the target"
@@ -78,21 +103,21 @@ class Encoder:
     @cached_property
     def column_kinds(self) -> dict[str, str]:
         """The columns that are read, and the type of their cells: number, text or date."""
-        sources = [name for one in self._differences.values() for name in one.columns]
+        sources = [name for one in self._day_differences.values() for name in one.columns]
         own = {
             name: rule.kind
             for name, rule in self.rules.items()
-            if rule.kind is not None and name not in self._differences
+            if rule.kind is not None and name not in self._day_differences
         }
         return own | {name: own.get(name, "date") for name in sources}
 
     def schema(self, described: Mapping[str, Any]) -> dict[str, Any]:
         """The entries, of those of a schema, for the columns that are read."""
-        names = [*self.column_kinds, *self._differences]
+        names = [*self.column_kinds, *self._day_differences]
         return {name: described.get(name, described.get(REST)) for name in names}
 
     @property
-    def _differences(self) -> dict[str, DaysBetween]:
+    def _day_differences(self) -> dict[str, DaysBetween]:
         return {name: rule for name, rule in self.rules.items() if isinstance(rule, DaysBetween)}
 
     @cached_property
@@ -176,7 +201,7 @@ class Encoder:
             must_be = f"a table with columns {', '.join(self.column_kinds)}"
             found = missing_columns_text(absent, list(table))
             raise InvalidParameter("data", must_be=must_be, found=found)
-        lengths = {length_of(table[name]) for name in self.column_kinds}
+        lengths = {len(table[name]) for name in self.column_kinds}
         if len(lengths) != 1:
             must_be = "a table with columns of the same length"
             raise InvalidParameter("data", must_be=must_be, found=f"{len(lengths)} lengths")
@@ -192,7 +217,7 @@ def missing_columns_text(absent: Sequence[str], there: Sequence[str]) -> str:
     return f"the table has no column {named}; it has {has}"
 
 
-def _differences(
+def _day_differences(
     described: Mapping[str, ColumnRule], rest: ColumnRule | None, columns: Sequence[str]
 ) -> dict[str, DaysBetween]:
     """The entries for days between two columns; raises if they do not fit to these."""
@@ -212,16 +237,13 @@ def _differences(
     return found
 
 
-_CELLS = {"number": "a finite number", "text": "text", "date": "a date"}
-
-
 def _bad_cells_error(
     rules: Mapping[str, ColumnRule], refused: Mapping[str, BadCells], before: int
 ) -> InvalidParameter:
     """The error for all columns with cells that cannot be used."""
     if len(refused) == 1:
         ((name, bad),) = refused.items()
-        must_be = f"{_CELLS[str(rules[name].kind)]} in every row"
+        must_be = f"{_CELL_WORDS[str(rules[name].kind)]} in every row"
         must_be += f' ({bad.remedy}), or "drop" in the schema' if bad.remedy else ""
         return InvalidParameter(f"column {name!r}", must_be=must_be, found=bad.found(before))
     remedies = [f"for {name!r} {bad.remedy}" for name, bad in refused.items() if bad.remedy]
@@ -235,17 +257,12 @@ def _bad_cells_error(
 # The rows of a file as features, encoded block by block, in memory or in a mapped file.
 
 
-# Training holds a second copy, in the order of its batches.
-_COPIES = 2
-ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
-
-
 class Sink(Protocol):
     """A store that encoded rows are written to."""
 
     def more(self, count: int) -> NDArray[Any]: ...
     def keep(self) -> None: ...
-    def all(self) -> NDArray[Any]: ...
+    def to_array(self) -> NDArray[Any]: ...
 
 
 class InMemory:
@@ -253,7 +270,7 @@ class InMemory:
 
     def __init__(self, width: int, dtype: Any) -> None:
         self._rows = np.empty((0, width), dtype=dtype)
-        self._most = available_memory() / _COPIES
+        self._most = available_memory() / _TRAINING_COPIES
 
     def check(self, rows: int) -> None:
         """Raise unless this many rows fit into memory."""
@@ -275,7 +292,7 @@ class InMemory:
     def keep(self) -> None:
         """Do nothing: rows are filled in place."""
 
-    def all(self) -> NDArray[Any]:
+    def to_array(self) -> NDArray[Any]:
         return self._rows
 
 
@@ -299,7 +316,7 @@ class InFile:
             self._block.tofile(file)
         self._count += len(self._block)
 
-    def all(self) -> NDArray[Any]:
+    def to_array(self) -> NDArray[Any]:
         shape = (self._count, self._width)
         return np.memmap(self._path, dtype=self._dtype, mode="r", shape=shape)
 
@@ -339,7 +356,9 @@ def encode_file(
         if mapped is not None:
             mapped.unlink(missing_ok=True)
         raise
-    return EncodedTable(sink.all(), {name: np.concatenate(part) for name, part in parts.items()})
+    return EncodedTable(
+        sink.to_array(), {name: np.concatenate(part) for name, part in parts.items()}
+    )
 
 
 def numbered_blocks(
@@ -354,7 +373,7 @@ def numbered_blocks(
     done = 0
     with readable(file.path):
         for block in file.blocks(kinds):
-            count = length_of(next(iter(block.values())))
+            count = len(next(iter(block.values())))
             yield done, count, block
             done += count
 
@@ -376,18 +395,15 @@ def available_memory() -> float:
 # Schemas in JSON files: reading one, and a skeleton to fill in, which holds no cell.
 
 
-_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
-
-
 def schema_in(path: Path) -> dict[str, Any]:
     """The entries of a file; each is checked where it is used."""
-    return _filled(read_object(path, name="schema", must_be=_SCHEMA))
+    return _check_filled(read_object(path, name="schema", must_be=_SCHEMA_EXAMPLE))
 
 
 def schema_of(given: Any) -> dict[str, Any]:
     """The entries of a mapping, or of the file of this path."""
     if isinstance(given, Mapping):
-        return _filled(dict(given))
+        return _check_filled(dict(given))
     must_be = "a mapping of columns, or the path of a JSON file that holds one"
     if not isinstance(given, (str, Path)):
         raise InvalidType("schema", must_be=must_be, found=type(given).__name__)
@@ -397,7 +413,7 @@ def schema_of(given: Any) -> dict[str, Any]:
         raise InvalidParameter("schema", str(given), must_be=must_be) from None
 
 
-def _filled(schema: dict[str, Any]) -> dict[str, Any]:
+def _check_filled(schema: dict[str, Any]) -> dict[str, Any]:
     empty = [str(name) for name, rule in schema.items() if is_unfilled(rule)]
     if empty:
         must_be = "filled in with public facts on each column"
@@ -406,44 +422,23 @@ def _filled(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-_ROWS = 1_000
-
-
 def skeleton(file: TableFile, *, target: str | None = None, regression: bool = False) -> str:
     """A schema with an empty entry, for numbers, dates or text, for every column."""
     if target is not None:
         check_is_column(target, file.names)
     with readable(file.path):
-        cells = file.sample(_ROWS)
-        entries: dict[str, Any] = {name: _entry(cells[name]) for name in file.names}
+        cells = file.sample(_SAMPLED_ROWS)
+        entries: dict[str, Any] = {name: _skeleton_entry(cells[name]) for name in file.names}
     if target is not None:
         entries[target] = {"range": [None, None]} if regression else {"values": []}
-    return _written(entries)
+    return _schema_text(entries)
 
 
-def _written(entries: Mapping[str, Any]) -> str:
+def _schema_text(entries: Mapping[str, Any]) -> str:
     lines = [f"  {json.dumps(name)}: {json.dumps(rule)}" for name, rule in entries.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def is_skeleton(content: bytes) -> bool:
-    """Whether a file is as `skeleton` wrote it; what was filled in holds somebody's work."""
-    try:
-        schema = unambiguous_json(content.decode("utf-8"))
-        if not isinstance(schema, dict) or _written(schema).encode() != content:
-            return False
-        return all(is_unfilled(rule) and set(rule) <= _EMPTY for rule in schema.values())
-    except (ValueError, RecursionError):
-        return False
-
-
-_EMPTY = {"range", "values", DATES, "format"}  # of the entries of a skeleton
-
-
-_PARTS = {
-    "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
-    AS_IT_IS, BASELINE,
-}  # fmt: skip
 is_schema = is_record(
     lambda schema: (
         bool(schema)
@@ -456,20 +451,18 @@ is_schema = is_record(
 )
 
 
-# Of dates in text.  Where all cells are dates in two of them, the format is left open.
-_FORMATS = (
-    None,
-    "%d.%m.%Y",
-    "%d/%m/%Y",
-    "%m/%d/%Y",
-    "%Y/%m/%d",
-    "%d-%m-%Y",
-    "%m-%d-%Y",
-    "%d.%m.%y",
-)
+def is_skeleton(content: bytes) -> bool:
+    """Whether a file is as `skeleton` wrote it; what was filled in holds somebody's work."""
+    try:
+        schema = unambiguous_json(content.decode("utf-8"))
+        if not isinstance(schema, dict) or _schema_text(schema).encode() != content:
+            return False
+        return all(is_unfilled(rule) and set(rule) <= _SKELETON_PARTS for rule in schema.values())
+    except (ValueError, RecursionError):
+        return False
 
 
-def _entry(column: Any) -> dict[str, Any]:
+def _skeleton_entry(column: Any) -> dict[str, Any]:
     try:
         cells = read(column)
     except BadCells:

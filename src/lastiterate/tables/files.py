@@ -26,6 +26,7 @@ from lastiterate.run.serialise import unambiguous_json
 from lastiterate.tables.cells import MISSING
 
 ENDINGS = ".csv (or .csv.gz, .csv.zst, .csv.bz2, .tsv), .parquet or .npz"
+
 # Errors of readers for damaged files; RuntimeError is for encrypted ones.
 _DAMAGED = (
     ValueError,
@@ -40,6 +41,15 @@ _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
+
+_ROWS_AT_ONCE = 1 << 16
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_CSV_BLOCK_BYTES = 1 << 22  # bytes
+_CSV_ROWS_AT_ONCE = 20_000  # in a block of the slow reader
+_BEGINNING_BYTES = 1 << 16
+_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_BEGINNINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a spreadsheet or an archive"}
+_SAMPLED_ROWS = 1_000  # rows in which a name is looked for
 
 
 class TableFile(Protocol):
@@ -58,13 +68,13 @@ class TableFile(Protocol):
 def open_table(path: Path, *, delimiter: str | None = None) -> TableFile:
     """The table in a file; its names are checked."""
     with readable(path):
-        file = _opened(path, delimiter)
+        file = _open_by_ending(path, delimiter)
         if not file.names or file.rows == 0:
             raise InvalidParameter("data", str(path), must_be="a file with columns and rows")
     return file
 
 
-def _opened(path: Path, delimiter: str | None) -> TableFile:
+def _open_by_ending(path: Path, delimiter: str | None) -> TableFile:
     endings = [suffix.lower() for suffix in path.suffixes[-2:]]
     if endings[-1:] in ([".parquet"], [".npz"]):
         path.open("rb").close()  # raises FileNotFoundError
@@ -99,9 +109,6 @@ def readable(path: Path) -> Iterator[None]:
         raise InvalidParameter("data", str(path), must_be=must_be) from None
 
 
-_ROWS = 1 << 16
-
-
 class ParquetFile:
     """A Parquet file."""
 
@@ -130,7 +137,9 @@ class ParquetFile:
 
     def blocks(self, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         """The columns of these names, a part of the rows at a time."""
-        batches = self._file.iter_batches(batch_size=_ROWS, columns=list(kinds), use_threads=False)
+        batches = self._file.iter_batches(
+            batch_size=_ROWS_AT_ONCE, columns=list(kinds), use_threads=False
+        )
         for batch in batches:
             yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
@@ -161,8 +170,8 @@ class NpzFile:
 
     def blocks(self, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         """The columns of these names."""
-        for first in range(0, self.rows, _ROWS):
-            yield {name: self._columns[name][first : first + _ROWS] for name in kinds}
+        for first in range(0, self.rows, _ROWS_AT_ONCE):
+            yield {name: self._columns[name][first : first + _ROWS_AT_ONCE] for name in kinds}
 
     @cached_property
     def _columns(self) -> dict[str, NDArray[Any]]:
@@ -197,12 +206,6 @@ def unique_names(path: Path, names: list[str]) -> tuple[str, ...]:
 # refused.
 
 
-_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-_BLOCK = 1 << 22  # bytes
-_CSV_ROWS = 20_000  # in a block of the slow reader
-_BEGINNING = 1 << 16
-
-
 class CsvFile:
     """A CSV file with a header."""
 
@@ -225,7 +228,7 @@ class CsvFile:
 
     def sample(self, count: int) -> Mapping[str, list[str]]:
         """The cells of the first rows."""
-        return next(self._slowly(count), {name: [] for name in self.names})
+        return next(self._by_csv_reader(count), {name: [] for name in self.names})
 
     def blocks(self, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         """The columns of these names, which hold numbers or text, a part of the rows at a time."""
@@ -233,11 +236,11 @@ class CsvFile:
         try:
             import pyarrow as pa
         except ImportError:
-            yield from self._slowly(_CSV_ROWS, kinds)
+            yield from self._by_csv_reader(_CSV_ROWS_AT_ONCE, kinds)
             return
         given = 0
         try:
-            for block in self._fast(kinds):
+            for block in self._by_pyarrow(kinds):
                 yield block
                 given += len(next(iter(block.values())))
             return
@@ -245,16 +248,16 @@ class CsvFile:
             if isinstance(error, InvalidParameter):
                 raise
         # The slow reader names the row, or reads what pyarrow does not.
-        yield from self._after(given, kinds)
+        yield from self._continue_slowly(given, kinds)
 
-    def _after(self, given: int, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-        for block in self._slowly(_CSV_ROWS, kinds):
+    def _continue_slowly(self, given: int, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        for block in self._by_csv_reader(_CSV_ROWS_AT_ONCE, kinds):
             length = len(next(iter(block.values())))
             if given < length:
                 yield {name: cells[given:] for name, cells in block.items()}
             given = max(given - length, 0)
 
-    def _fast(self, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    def _by_pyarrow(self, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         import pyarrow as pa
         from pyarrow import csv as arrow
 
@@ -263,7 +266,7 @@ class CsvFile:
         reader = arrow.open_csv(
             pa.input_stream(str(self.path), compression=self._compression),
             read_options=arrow.ReadOptions(
-                use_threads=False, block_size=_BLOCK, column_names=names, skip_rows=lines
+                use_threads=False, block_size=_CSV_BLOCK_BYTES, column_names=names, skip_rows=lines
             ),
             parse_options=arrow.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
             convert_options=arrow.ConvertOptions(
@@ -278,7 +281,7 @@ class CsvFile:
             if batch.num_rows:
                 yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
-    def _slowly(
+    def _by_csv_reader(
         self, size: int, kinds: Mapping[str, str] | None = None
     ) -> Iterator[Mapping[str, list[str]]]:
         """All columns, or those of these names; others may hold any bytes."""
@@ -287,11 +290,11 @@ class CsvFile:
         done = 0
         try:
             with self._text() as text:
-                reader = rows_of(text, self._delimiter)
+                reader = _CsvRows(text, self._delimiter)
                 next(reader)
                 rows = (row for row in reader if row)
                 while block := list(islice(rows, size)):
-                    self._check(block, len(names), used, done)
+                    self._check_rows(block, len(names), used, done)
                     done += len(block)
                     yield {names[k]: [row[k] for row in block] for k in used}
         except csv.Error:
@@ -299,7 +302,7 @@ class CsvFile:
             found = f"an invalid row after row {done:,}"
             raise InvalidParameter("data", must_be=must_be, found=found) from None
 
-    def _check(self, block: list[list[str]], width: int, used: list[int], done: int) -> None:
+    def _check_rows(self, block: list[list[str]], width: int, used: list[int], done: int) -> None:
         for k, row in enumerate(block, start=done + 1):
             if len(row) != width:
                 must_be = f"a file with as many cells in every row as names, {width}"
@@ -312,14 +315,14 @@ class CsvFile:
     def _header(self) -> tuple[tuple[str, ...], int]:
         """The names, and the number of lines of the header."""
         with self._bytes() as file:
-            first = file.read(_BEGINNING)
+            first = file.read(_BEGINNING_BYTES)
         check_bytes(str(self.path), first)
         with self._text() as text:
-            reader = rows_of(text, self._delimiter)
+            reader = _CsvRows(text, self._delimiter)
             try:
-                names = checked_names(str(self.path), next(reader, []), self._delimiter)
+                names = checked_names(str(self.path), next(reader, []))
                 lines = reader.line_num
-                sample = list(islice((row for row in reader if row), 1_000))
+                sample = list(islice((row for row in reader if row), _SAMPLED_ROWS))
             except csv.Error:
                 raise InvalidParameter(
                     "data", str(self.path), must_be="a readable CSV file"
@@ -367,11 +370,6 @@ def _has_nan(column: Any) -> bool:
     return pa.types.is_floating(column.type) and bool(compute.any(compute.is_nan(column)).as_py())
 
 
-_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-_BEGINNINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a spreadsheet or an archive"}
-_SAMPLE = 1_000  # rows in which a name is looked for
-
-
 def check_bytes(path: str, first: bytes) -> None:
     """Raise unless the first bytes of a file are text in UTF-8."""
     found = next((what for mark, what in _BEGINNINGS.items() if first.startswith(mark)), None)
@@ -391,13 +389,11 @@ def refuse_encoding(path: str, found: str) -> NoReturn:
     raise InvalidParameter("data", must_be=must_be, found=f"{found} in {path}")
 
 
-def rows_of(text: TextIOBase, delimiter: str) -> _Rows:
-    """The rows, by the grammar of pyarrow."""
-    return _Rows(text, delimiter)
+class _CsvRows:
+    """Rows of text, by the grammar of pyarrow.
 
-
-class _Rows:
-    """Rows of text; raises `csv.Error` where quotes stay open, which Python closes at the end."""
+    Raises `csv.Error` where quotes stay open, which Python closes at the end.
+    """
 
     def __init__(self, text: TextIOBase, delimiter: str) -> None:
         self._ended = False
@@ -422,7 +418,7 @@ class _Rows:
         self._ended = True
 
 
-def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, ...]:
+def checked_names(path: str, line: Sequence[str]) -> tuple[str, ...]:
     """The names in a first line; raises if it looks like a row."""
     names = tuple(name.strip() for name in line)
     if any(name.startswith('"') for name in names):
@@ -450,7 +446,7 @@ def check_is_no_row(path: str, names: Sequence[str], rows: Sequence[Sequence[str
     if _is_numbered(names):
         return
     for k, name in enumerate(names):
-        below = {row[k].strip() for row in rows[:_SAMPLE] if k < len(row)} - MISSING
+        below = {row[k].strip() for row in rows if k < len(row)} - MISSING
         if name in below and len(below) > 1:
             _refuse_header(path, "a first line with a value that occurs below")
 

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidType, MissingExtra
 
-_NUMBERS = "biufc"  # kinds of numpy; complex ones are refused with the shape, later
-_WORDS = {"M": "dates", "m": "durations", "V": "records"}
-_WORDS |= dict.fromkeys("UST", "text, which is not a number")
+_NUMBER_KINDS = "biufc"  # kinds of numpy; complex ones are refused with the shape, later
+_KIND_WORDS = {"M": "dates", "m": "durations", "V": "records"}
+_KIND_WORDS |= dict.fromkeys("UST", "text, which is not a number")
 _DATES = "numbers: count dates from a public date, in a unit of your choice"
 _PLAIN = "numbers: PrivateSchema encodes text, dates and categories by publicly known values"
-
 _OTHER = "a cell that is not a number (every argument must be no string but a number)"
 
 
@@ -40,7 +39,7 @@ def plain_rows(X: Any) -> Any:
 
     if sparse.issparse(X):
         kind: np.dtype[Any] = X.dtype  # type: ignore[attr-defined]
-        _checked("X", kind)
+        _check_type("X", kind)
         return X
     if is_frame(X):
         return _of_frame(X)
@@ -49,7 +48,7 @@ def plain_rows(X: Any) -> Any:
     array = X if isinstance(X, np.ndarray) else np.asarray(X)
     if array.dtype.kind == "O":
         return plain_cells("X", array)
-    _checked("X", array.dtype)
+    _check_type("X", array.dtype)
     return array
 
 
@@ -95,20 +94,20 @@ def _of_frame(X: Any) -> Any:
         held = getattr(X, "sparse", None) if X.shape[1] else None
         if held is not None:
             for name, kind in X.dtypes.items():
-                _checked(_named(name), kind.subtype)
+                _check_type(_column_text(name), kind.subtype)
             return held.to_coo()
-        columns = [_of_pandas(_named(name), column) for name, column in X.items()]
+        columns = [_of_pandas(_column_text(name), column) for name, column in X.items()]
     elif _package(X) == "polars":
-        columns = [_of_polars(_named(one.name), one) for one in X.get_columns()]
+        columns = [_of_polars(_column_text(one.name), one) for one in X.get_columns()]
     else:
-        columns = [_of_arrow(_named(name), column) for name, column in _arrow_columns(X)]
+        columns = [_of_arrow(_column_text(name), column) for name, column in _arrow_columns(X)]
     if not columns:
         return np.empty(X.shape)
     single = all(column.dtype == np.float32 for column in columns)
     return np.column_stack([one.astype(np.float32 if single else np.float64) for one in columns])
 
 
-def _named(name: Any) -> str:
+def _column_text(name: Any) -> str:
     return f"the column {name!r} of X"
 
 
@@ -126,16 +125,16 @@ def _arrow_columns(X: Any) -> Iterator[tuple[str, Any]]:
 def _of_pandas(name: str, column: Any) -> NDArray[Any]:
     kind = column.dtype
     if isinstance(kind, np.dtype):
-        return _plain(name, column.to_numpy())
+        return _plain_column(name, column.to_numpy())
     if type(kind).__name__ == "SparseDtype":
-        return _plain(name, np.asarray(column))
+        return _plain_column(name, np.asarray(column))
     # Types of pandas itself, which may have missing cells, and those of pyarrow.
     held = getattr(kind, "numpy_dtype", None)
     arrow = getattr(kind, "pyarrow_dtype", None)
     if arrow is not None:
         return _of_arrow(name, column.array.__arrow_array__())
     if not isinstance(held, np.dtype) or held.kind not in "biuf":
-        raise _refused(name, str(kind))
+        raise _wrong_type(name, str(kind))
     return np.asarray(column.to_numpy(dtype=_type_of(held), na_value=math.nan))
 
 
@@ -144,8 +143,8 @@ def _of_polars(name: str, column: Any) -> NDArray[Any]:
     if kind == "Object":
         return plain_cells(name, np.fromiter(column.to_list(), dtype=object, count=len(column)))
     if not kind.startswith(("Int", "UInt", "Float", "Boolean")) or kind.endswith("128"):
-        raise _refused(name, kind)
-    return _plain(name, column.to_numpy())
+        raise _wrong_type(name, kind)
+    return _plain_column(name, column.to_numpy())
 
 
 def _of_arrow(name: str, column: Any) -> NDArray[Any]:
@@ -155,18 +154,18 @@ def _of_arrow(name: str, column: Any) -> NDArray[Any]:
     if types.is_boolean(kind):
         column = column.cast("uint8")
     elif not (types.is_integer(kind) or types.is_floating(kind)):
-        raise _refused(name, str(kind))
-    return _plain(name, np.asarray(column))
+        raise _wrong_type(name, str(kind))
+    return _plain_column(name, np.asarray(column))
 
 
-def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _plain_column(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "O":
         return plain_cells(name, array)
-    _checked(name, array.dtype)
+    _check_type(name, array.dtype)
     if array.dtype.kind == "c":
-        raise _refused(name, "complex")
+        raise _wrong_type(name, "complex")
     if array.dtype == np.float16:  # tools make it of a column whose first cell has this type
-        raise _refused(name, "half precision, which has three digits")
+        raise _wrong_type(name, "half precision, which has three digits")
     return array
 
 
@@ -174,13 +173,13 @@ def _type_of(kind: np.dtype[Any]) -> Any:
     return np.float32 if kind == np.float32 else np.float64
 
 
-def _checked(name: str, kind: np.dtype[Any]) -> None:
-    if kind.kind not in _NUMBERS:
-        found = _WORDS.get(kind.kind, "other cells")
+def _check_type(name: str, kind: np.dtype[Any]) -> None:
+    if kind.kind not in _NUMBER_KINDS:
+        found = _KIND_WORDS.get(kind.kind, "other cells")
         raise InvalidType(name, must_be=_DATES if kind.kind in "Mm" else _PLAIN, found=found)
 
 
-def _refused(name: str, kind: str) -> InvalidType:
+def _wrong_type(name: str, kind: str) -> InvalidType:
     """The error for a type; names of fields, categories and zones in it are not quoted."""
     kind = kind.partition("<")[0].partition("(")[0].partition("[")[0]
     is_date = kind.lower().startswith(("date", "time", "duration"))

@@ -3,7 +3,7 @@ r"""The cost of rounding: the distance between the computed run and the exact on
 **Bound.** The machine's iterate is :math:`M_k = F_k(M_{<k}) + \lfloor Z_k\rfloor`, F on the grid
 of the step's noise, so that it is the floor of a process :math:`Y_k = F_k + Z_k` with exact
 Gaussian noise.  The exact run is :math:`X_k = \phi_k(X_{k-1}) + Z_k`.  If F is within e of phi
-(`step_error`) and phi is c-Lipschitz, then :math:`|F_k - \phi_k(x)| \le c_k|x - y| + E_k` with
+(`step_errors`) and phi is c-Lipschitz, then :math:`|F_k - \phi_k(x)| \le c_k|x - y| + E_k` with
 :math:`E_k = e_k + c_k g_{k-1}\sqrt D`.  Shifts of E in every step have a least cost `mu`
 (`shifts`), and the two laws are mu-GDP from each other, in both directions, but for events of
 probability `failure`: an iterate beyond `reach`, a batch beyond the largest that is charged for, a
@@ -20,6 +20,63 @@ made up for before its publication, as one sees where the next run begins: mu^2 
 runs.  That is more than the cost for the last model alone, where errors may be made up for later.
 
 **Other releases** are one step each: `rint` of the statistic on the grid of its noise.
+
+**How far from 0 iterates may be, whatever the data are.** Let f be convex and nonnegative with
+:math:`f(0) \le f_0`, its gradients at most C long.  Then
+:math:`\langle x, \nabla f(x)\rangle \ge f(x) - f(0) \ge -f_0`, so that a step with
+:math:`\eta\lambda \le 1` has
+
+.. math:: |\phi(x)|^2 \le |x|^2 + A, \qquad A = 2\eta f_0 + \eta^2 C^2
+
+(on batches b'/b times as large as they should be, both times that, C squared).  Otherwise
+:math:`|\phi(x)| \le |1 - \eta\lambda||x| + \eta C`, which is
+:math:`|\phi|^2 \le (1 + \theta) \max(1, (1 - \eta\lambda)^2)|x|^2 + (1 + 1/\theta)\eta^2C^2`.
+
+The machine's step F is within e of phi *while the iterate is within B*.  Let it be phi, rounded,
+beyond B: that is another machine, which equals this one until an iterate leaves B.  Its iterate
+is the floor of :math:`Y = F + Z`, at most :math:`g\sqrt D` away, so that with
+:math:`\theta = 1/32T`
+
+.. math:: |F_k|^2 \le (1 + \theta)^2\rho_k|Y_{k-1}|^2 + A'_k, \qquad
+          A'_k = (1 + \theta)A_k + (1 + 1/\theta)\big(e_k^2 + (1 + \theta)g_{k-1}^2D\big).
+
+Divide by the product P of all these factors up to k.  With :math:`N^2 = \sum n_k^2` and
+:math:`1/\theta_k = 4N^2 - 2\sum_{j>k} n_j^2`, the identity
+:math:`E e^{\theta|a + Z|^2} = (1 - 2\theta n^2)^{-D/2} e^{\theta|a|^2/(1 - 2\theta n^2)}`
+telescopes to :math:`E e^{|Y|^2/4N^2} \le 2^{D/2} e^{\sum A'/2N^2}`, and so
+
+.. math:: B^2 = P\big(2\textstyle\sum A'_k + 2|x_0|^2 + 2\ln 2\,N^2 D + 4N^2 t\big)
+
+is exceeded at any of T steps with probability at most :math:`Te^{-t}`; t is 80.  Nothing here
+compares the machine with exact arithmetic.  Without noise the bound is certain.  B is chosen so
+that the errors e, which grow with it, leave it as it is.
+
+**How far a computed step may be from the exact one,** from public quantities alone.  Iterates are
+whole multiples of a unit g, products are float64, and a step computes
+
+.. math:: F = gK - g\,\mathrm{rint}\Big(\frac\eta g\big(\tfrac1b\textstyle\sum_i r_i x_i^T
+          + \lambda W\big)\Big), \qquad W = \mathrm{fl}(gK).
+
+The exact step at the same point, on the same batch, is phi.  Rows are those that count: float64
+numbers computed from each row alone, so that no error is made in them.  With :math:`u = 2^{-53}`
+and :math:`\gamma_n = nu/(1 - nu)`, which bounds the error of a sum of n products in any order,
+fused or not (Higham 2002, section 3.1), while |gK| is at most B,
+
+=================  ===========================================================================
+outputs            :math:`(\gamma_{d+8} + (2 + \sqrt K)u)(B\rho + |o|)`; the root is for logits
+                   less another, each of which is rounded
+residuals          curvature h times that, and :math:`e_r`, the objective's `residual_error`
+sum                residual errors times R; :math:`\gamma_{2b'+16}` of the sum of
+                   :math:`|r_i|\rho`: b' additions, and as many of parts (blocks, shards)
+scaling            8u of every term, which are seven roundings at most: a weight in (0, 1] is one
+                   of them; W instead of gK, :math:`2u(1 + c)B`
+grid               half a unit a coordinate for rint, and half where the grid changes
+ball               norm and scaling, twice :math:`\gamma_{D+8}` of its radius
+=================  ===========================================================================
+
+d features, K outputs, D parameters, o the offset of the outputs, R the radius of rows,
+:math:`\rho \ge R` what the parts of a row may add up to, c the bound on residuals, b' the largest
+batch.  Underflow adds less than 1e-290 to any number.
 """
 
 from __future__ import annotations
@@ -57,11 +114,18 @@ from lastiterate.train.noise import (
     released_error,
     released_size,
 )
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objectives import UNIT_ROUNDOFF, Objective
 
-_WORDS = 1.2, 128.0  # for a number, and for each time some are drawn; generously
+# Random words for a number, and for each time some are drawn; generously.
+_WORDS_PER_NUMBER, _WORDS_PER_DRAW = 1.2, 128.0
 
-_LARGEST_NOISE = 12.0  # standard deviations
+_LARGEST_NOISE_STDS = 12.0
+EXPONENT = 80.0  # t
+_INVERSE_THETA_PER_STEP = 32.0  # theta is one over so many times the number of steps
+_MAX_REACH_ROUNDS = 40
+UNLIKELY_SIZE = 1e-30  # the probability of a batch beyond the largest that is charged for
+LEAST_CENTRED = 0.04  # the least bound around a centre, in units of that on rows
+_UNDERFLOW = 1e-290
 
 
 @dataclass(frozen=True)
@@ -105,8 +169,8 @@ def arithmetic(
     examples, features = runs[0].batches.examples, problem.features
     classes = max(problem.objective.outputs, 2)
     others = [release_rounding(one, examples, features, classes) for one in other_releases]
-    mu = math.hypot(_mu(runs, problem, grid, limit), *(one.mu for one in others))
-    failure = math.fsum([_failure(runs, problem), *(one.failure for one in others)])
+    mu = math.hypot(_shift_cost(runs, problem, grid, limit), *(one.mu for one in others))
+    failure = math.fsum([_failure_probability(runs, problem), *(one.failure for one in others)])
     widened = at_least(mu, ulps=2.0 * len(others) + 4.0)
     return Arithmetic(grid.bits, limit, widened, at_least(failure, ulps=2.0))
 
@@ -117,8 +181,8 @@ def release_rounding(
     """How far a published statistic is from the exact one with exact noise."""
     size = released_size(release.kind, features, classes)
     error = released_error(release, examples, size) / release.noise_std
-    words = _WORDS[0] * size + _WORDS[1]
-    failure = size * TOTAL_VARIATION + _distinguishable(words)
+    words = _WORDS_PER_NUMBER * size + _WORDS_PER_DRAW
+    failure = size * TOTAL_VARIATION + _distinguishing_probability(words)
     return Rounding(at_least(error, ulps=2.0), up(failure, MILLIONS_OF_ROUNDINGS))
 
 
@@ -138,7 +202,7 @@ def problem_of(objective: Objective, examples: AnyExamples) -> Problem:
 def with_score(report: PrivacyReport, release: Release, examples: int = 0) -> PrivacyReport:
     """The report on a model and a statistic of the examples that it was fitted on.
 
-    Of more `examples`, if others were counted, too.
+    The statistic may be one of more `examples`, those of the fit among them.
     """
     rounding = None
     if report.rounding is not None:
@@ -149,17 +213,17 @@ def with_score(report: PrivacyReport, release: Release, examples: int = 0) -> Pr
 def chosen_grid(
     runs: Sequence[TrainingRun], problem: Problem, *, start: float = 0.0
 ) -> tuple[Grid, float]:
-    """The finest grid on which no whole number can overflow, up to `BITS`, and the reach.
+    """The finest grid, up to `BITS`, on which no whole number can overflow, and the reach from 0.
 
-    From 0, or, of the grid alone, from so far away.
+    The grid is one on which iterates may begin at a distance of `start` from 0.
     """
     bits = BITS
     while bits >= LEAST_BITS:
         grid = grid_of(runs, bits)
-        limit = _reach(runs[0], problem, grid)
+        limit = reach(runs[0], problem, grid)
         longest = float(longest_steps(runs[0], problem, grid.sizes, limit).max())
         # In units of 2^bits.
-        needed = (limit + 2.0 * start + longest) / grid.least_noise + _LARGEST_NOISE
+        needed = (limit + 2.0 * start + longest) / grid.least_noise + _LARGEST_NOISE_STDS
         if not needed < 2.0**WHOLE_BITS:
             break
         spare = WHOLE_BITS - math.ceil(math.log2(needed))
@@ -172,19 +236,8 @@ def chosen_grid(
     raise InvalidParameter("run.noise_std", must_be=must_be, found=f"{runs[0].noise_std!r}"[:80])
 
 
-def _reach(run: TrainingRun, problem: Problem, grid: Grid) -> float:
-    return reach(
-        run,
-        problem,
-        grid.sizes,
-        grid.noises,
-        grid.units,
-        lambda given: step_errors(run, problem, grid.sizes, grid.units, given),
-    )
-
-
-def _mu(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float) -> float:
-    """The least cost of an error in every step, if none is left where a run ends."""
+def _shift_cost(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float) -> float:
+    """The least cost mu of shifts that make up for all errors of a run before the run ends."""
     run, root = runs[0], math.sqrt(problem.dimension)
     constants = contractions(run, grid.sizes)
     before = np.concatenate([[0.0], grid.units[:-1]])
@@ -203,22 +256,23 @@ def _mu(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float)
     return at_least(math.hypot(*mus), ulps=len(mus) + 2.0)
 
 
-def _failure(runs: Sequence[TrainingRun], problem: Problem) -> float:
+def _failure_probability(runs: Sequence[TrainingRun], problem: Problem) -> float:
     """The probability of all events that `mu` leaves out."""
-    draws, words, found = 0.0, 0.0, 0.0
+    draws, words, failure = 0.0, 0.0, 0.0
     for run in runs:
         draws += (run.steps + 1) * problem.dimension
-        words += (run.steps + 1) * _WORDS[1] + _batch_words(run)
-        found += exceeded_with(run.steps + 1)
+        words += (run.steps + 1) * _WORDS_PER_DRAW + _batch_words(run)
+        failure += exceeded_with(run.steps + 1)
         if not run.batches.exact_size:
-            found += run.steps * UNLIKELY_SIZE
-    words += _WORDS[0] * draws
+            failure += run.steps * UNLIKELY_SIZE
+    words += _WORDS_PER_NUMBER * draws
     return up(
-        found + draws * TOTAL_VARIATION + 2.0 * _distinguishable(words), MILLIONS_OF_ROUNDINGS
+        failure + draws * TOTAL_VARIATION + 2.0 * _distinguishing_probability(words),
+        MILLIONS_OF_ROUNDINGS,
     )
 
 
-def _distinguishable(words: float) -> float:
+def _distinguishing_probability(words: float) -> float:
     """The probability of telling so much keystream from random words by equal blocks.
 
     A cipher's blocks of two words are all different, as random ones need not be.  Twice that of two
@@ -241,42 +295,6 @@ def _batch_words(run: TrainingRun) -> float:
 
 
 # How far from 0 iterates may be, whatever the data are.
-#
-# **Bound.** Let f be convex and nonnegative with :math:`f(0) \le f_0`, its gradients at most C
-# long.
-# Then :math:`\langle x, \nabla f(x)\rangle \ge f(x) - f(0) \ge -f_0`, so that a step with
-# :math:`\eta\lambda \le 1` has
-#
-# .. math:: |\phi(x)|^2 \le |x|^2 + A, \qquad A = 2\eta f_0 + \eta^2 C^2
-#
-# (on batches b'/b times as large as they should be, both times that, C squared).  Otherwise
-# :math:`|\phi(x)| \le |1 - \eta\lambda||x| + \eta C`, which is :math:`|\phi|^2 \le (1 + \theta)
-# \max(1, (1 - \eta\lambda)^2)|x|^2 + (1 + 1/\theta)\eta^2C^2`.
-#
-# The machine's step F is within e of phi *while the iterate is within B*.  Let it be phi, rounded,
-# beyond B: that is another machine, which equals this one until an iterate leaves B.  Its iterate
-# is
-# the floor of :math:`Y = F + Z`, at most :math:`g\sqrt D` away, so that with :math:`\theta = 1/32T`
-#
-# .. math:: |F_k|^2 \le (1 + \theta)^2\rho_k|Y_{k-1}|^2 + A'_k, \qquad
-#           A'_k = (1 + \theta)A_k + (1 + 1/\theta)\big(e_k^2 + (1 + \theta)g_{k-1}^2D\big).
-#
-# Divide by the product P of all these factors up to k.  With :math:`N^2 = \sum n_k^2` and
-# :math:`1/\theta_k = 4N^2 - 2\sum_{j>k} n_j^2`, the identity
-# :math:`E e^{\theta|a + Z|^2} = (1 - 2\theta n^2)^{-D/2} e^{\theta|a|^2/(1 - 2\theta n^2)}`
-# telescopes to :math:`E e^{|Y|^2/4N^2} \le 2^{D/2} e^{\sum A'/2N^2}`, and so
-#
-# .. math:: B^2 = P\big(2\textstyle\sum A'_k + 2|x_0|^2 + 2\ln 2\,N^2 D + 4N^2 t\big)
-#
-# is exceeded at any of T steps with probability at most :math:`Te^{-t}`; t is 80.  Nothing here
-# compares the machine with exact arithmetic.  Without noise the bound is certain.  B is chosen so
-# that the errors e, which grow with it, leave it as it is.
-
-EXPONENT = 80.0
-
-_SHARE = 32.0  # theta is one over so many times the number of steps
-
-_ATTEMPTS = 40
 
 
 def exceeded_with(steps: int) -> float:
@@ -284,37 +302,29 @@ def exceeded_with(steps: int) -> float:
     return up(steps * math.exp(-EXPONENT), MILLIONS_OF_ROUNDINGS)
 
 
-def reach(
-    run: TrainingRun,
-    problem: Problem,
-    sizes: Array,
-    noises: Array,
-    units: Array,
-    errors: Callable[[float], Array],
-) -> float:
-    """B for steps of these sizes and noises (size 0 adds noise alone), from 0; inf if none is.
-
-    `errors` are those of the steps, given a reach.
-    """
+def reach(run: TrainingRun, problem: Problem, grid: Grid) -> float:
+    """B for the steps of a grid, from 0; inf if none is.  Steps of size 0 add noise alone."""
+    sizes, units = grid.sizes, grid.units
     steps = sizes.size
-    theta = 1.0 / (_SHARE * steps)
+    theta = 1.0 / (_INVERSE_THETA_PER_STEP * steps)
     growth, drift = _growth_and_drift(run, problem, sizes, theta)
     dimension = problem.dimension
-    variance = float((noises**2).sum())
+    variance = float((grid.noises**2).sum())
     spread = variance * (2.0 * math.log(2.0) * dimension + 4.0 * EXPONENT)
     before = np.concatenate([[0.0], units[:-1]])
     floors = (1.0 + theta) * dimension * before**2
     log_factor = float(np.log(growth).sum()) + 2.0 * steps * math.log1p(theta)
     if not log_factor < 600.0:
-        return _within(run, math.inf)
+        return _within_the_ball(run, math.inf)
 
     def with_errors(given: float) -> float:
-        added = (1.0 + theta) * drift + (1.0 + 1.0 / theta) * (errors(given) ** 2 + floors)
+        errors = step_errors(run, problem, sizes, units, given)
+        added = (1.0 + theta) * drift + (1.0 + 1.0 / theta) * (errors**2 + floors)
         squared = math.exp(log_factor) * (2.0 * float(added.sum()) + spread)
         floor = float(units.max()) * math.sqrt(dimension)
         return up(math.sqrt(squared) + floor, MILLIONS_OF_ROUNDINGS)
 
-    return _within(run, _stable(with_errors))
+    return _within_the_ball(run, _stable_reach(with_errors))
 
 
 def _growth_and_drift(
@@ -331,10 +341,10 @@ def _growth_and_drift(
     return growth, np.where(kept, near, (1.0 + 1.0 / theta) * steepest**2)
 
 
-def _stable(with_errors: Callable[[float], float]) -> float:
-    """A number that is not below what it gives; inf if none is found."""
+def _stable_reach(with_errors: Callable[[float], float]) -> float:
+    """A reach that is not below what its own errors lead to; inf if none is found."""
     found = with_errors(0.0)
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_REACH_ROUNDS):
         given = found * 1.0001
         found = with_errors(given)
         if found <= given:
@@ -342,49 +352,14 @@ def _stable(with_errors: Callable[[float], float]) -> float:
     return math.inf
 
 
-def _within(run: TrainingRun, found: float) -> float:
-    """In a ball, to which points are brought before each step, no further than that."""
+def _within_the_ball(run: TrainingRun, found: float) -> float:
+    """A reach, which in a ball is no more than its radius: points are brought there first."""
     if isinstance(run.domain, Ball):
         return min(found, up(run.domain.diameter / 2.0, 1e-6))
     return found
 
 
 # How far a computed step may be from the exact one, from public quantities alone.
-#
-# Iterates are whole multiples of a unit g, products are float64, and a step computes
-#
-# .. math:: F = gK - g\,\mathrm{rint}\Big(\frac\eta g\big(\tfrac1b\textstyle\sum_i r_i x_i^T
-#           + \lambda W\big)\Big), \qquad W = \mathrm{fl}(gK).
-#
-# The exact step at the same point, on the same batch, is phi.  Rows are those that count: float64
-# numbers computed from each row alone, so that no error is made in them.  With
-# :math:`u = 2^{-53}` and :math:`\gamma_n = nu/(1 - nu)`, which bounds the error of a sum of n
-# products in any order, fused or not (Higham 2002, section 3.1), while |gK| is at most B,
-#
-# =================  ===========================================================================
-# outputs            :math:`(\gamma_{d+8} + (2 + \sqrt K)u)(B\rho + |o|)`; the root is for logits
-# less
-#                    another, each of which is rounded
-# residuals          curvature h times that, and :math:`e_r`, the objective's `residual_error`
-# sum                residual errors times R; :math:`\gamma_{2b'+16}` of the sum of
-#                    :math:`|r_i|\rho`: b' additions, and as many of parts (blocks, shards)
-# scaling            8u of every term, which are seven roundings at most: a weight in (0, 1] is one
-#                    of them; W instead of gK, :math:`2u(1 + c)B`
-# grid               half a unit a coordinate for rint, and half where the grid changes
-# ball               norm and scaling, twice :math:`\gamma_{D+8}` of its radius
-# =================  ===========================================================================
-#
-# d features, K outputs, D parameters, o the offset of the outputs, R the radius of rows,
-# :math:`\rho \ge R` what the parts of a row may add up to, c the bound on residuals, b' the largest
-# batch.  Underflow adds less than 1e-290 to any number.
-
-UNIT_ROUNDOFF = 2.0**-53
-
-UNLIKELY_SIZE = 1e-30  # the probability of a batch beyond the largest that is charged for
-
-LEAST_CENTRED = 0.04  # the least bound around a centre, in units of that on rows
-
-_UNDERFLOW = 1e-290
 
 
 def gamma(count: float) -> float:

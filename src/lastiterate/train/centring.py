@@ -56,9 +56,9 @@ from lastiterate.train.rows import (
 )
 
 MEAN_DIGEST, MEAN_BOUND = "sha256 of the mean", "bound"
-_SHORTEST = 0.05  # R' in units of R, however short rows are around their mean
+_LEAST_BOUND = 0.05  # R' in units of R, however short rows are around their mean
 _LONGEST_MEAN = 0.999  # in units of R
-_SURE = 2.0  # standard deviations of what noise adds to it
+_SURE_STDS = 2.0  # standard deviations of what noise adds to it
 _BITS = 31  # of a row's coordinates; sums of 2^20 rows are then exact in floating point
 _UNIT = 2.0**-_BITS
 _MOST_ROWS = 2**32
@@ -134,30 +134,19 @@ class Centre:
         return np.where(norms > self.bound, found, 1.0)
 
 
-def published_centre(
-    rows: Rows,
-    release: Release,
-    source: Randomness,
-    *,
-    bound: float,
-    silent: NDArray[np.bool_] | None = None,
-    reach: RowReach = REACH,
-) -> Centre:
-    """The published centre of rows within the bound, with noise; silenced rows count as 0."""
-    total = sum_in_units(rows, bound=bound, silent=silent)
-    return centre_of_sum(total, release, source, examples=rows.shape[0], bound=bound, reach=reach)
-
-
 @np.errstate(all="ignore")
 def sum_in_units(
     rows: Rows, *, bound: float, silent: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """The exact sum that is published, before noise; sums of parts add up to that of all."""
+    """The exact sum that is published, before noise; sums of parts add up to that of all.
+
+    Silenced rows count as 0.
+    """
     total = np.zeros(rows.shape[1] + 1, dtype=np.int64)
-    for part, some, factors in _bounded(rows, bound):
+    for part, some, factors in _bounded_chunks(rows, bound):
         if silent is not None:
             factors = np.where(silent[part], 0.0, factors)
-        total += _in_units(some, factors / bound)
+        total += _chunk_in_units(some, factors / bound)
     return total
 
 
@@ -179,7 +168,7 @@ def centre_of_sum(
     return centre_of(published, release, examples=examples, bound=bound, reach=reach)
 
 
-def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
+def _chunk_in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
     """The sum of these rows, which are used up, and half that of their squares, in whole units."""
     width = rows.shape[1]
     # The half square is rounded as often as there are columns, and then to a unit.
@@ -206,7 +195,7 @@ def centre_of(
     # Noise makes the mean longer by that much, on average.
     added = mean.size * noise * noise
     spread = 2.0 * float(published[-1]) / examples - (length - added)
-    spread = max(spread, _unseen_spread(noise, mean), _SHORTEST**2)
+    spread = max(spread, _unseen_spread(noise, mean), _LEAST_BOUND**2)
     # A mean of rows within the bound is within it; beyond, factors that are rounded down could
     # move rows away from it.
     within = min(1.0, _LONGEST_MEAN / math.sqrt(length)) if length > 0.0 else 1.0
@@ -225,7 +214,7 @@ def lost_distance(
     unseen = _unseen_spread(noise, mean)
     hidden = reach.times * math.sqrt(unseen) * bound
     apart = centre.bound > up(min(hidden, bound), THOUSANDS_OF_ROUNDINGS)
-    if apart or mean @ mean <= _SURE * unseen:
+    if apart or mean @ mean <= _SURE_STDS * unseen:
         return 0.0
     return noise * math.sqrt(centre.mean.size) * bound / centre.bound
 
@@ -233,7 +222,7 @@ def lost_distance(
 def _unseen_spread(noise: float, mean: Array) -> float:
     """The largest mean square around the mean that the noise of both may hide, in units of R."""
     unsure = 2.0 * noise * math.sqrt(1.0 + float(mean @ mean))
-    return max(_SURE * unsure, _SURE**2 * mean.size * noise * noise)
+    return max(_SURE_STDS * unsure, _SURE_STDS**2 * mean.size * noise * noise)
 
 
 def as_published(centre: Centre) -> dict[str, Any]:
@@ -242,7 +231,7 @@ def as_published(centre: Centre) -> dict[str, Any]:
     return {MEAN_DIGEST: sha256(mean.tobytes()).hexdigest(), MEAN_BOUND: centre.bound}
 
 
-def _bounded(rows: Rows, bound: float) -> Iterator[tuple[slice, Rows, Array]]:
+def _bounded_chunks(rows: Rows, bound: float) -> Iterator[tuple[slice, Rows, Array]]:
     """Chunks of rows as they count in training, and the factors that bring them within a bound."""
     for part, shared in chunks(rows):
         # A copy, which nobody else can change meanwhile.

@@ -12,13 +12,11 @@ was read from the file.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -35,8 +33,8 @@ from lastiterate.train.rows import (
     FAST_ROUNDING,
     PROVED_ROUNDING,
     SHORTEST,
+    RowIndex,
     Rows,
-    Selection,
     chunks,
     far_rows,
     is_mapped,
@@ -51,6 +49,12 @@ if TYPE_CHECKING:
     from lastiterate.train.objectives import Objective
 
 PROVED, FAST = "proved", "fast"  # products in float64, or in the precision of the rows
+LEAST_KEY_BYTES = 16
+_MOST_KEY_BYTES = 64  # as BLAKE2b has it
+_DIGEST_BYTES = 16
+_DIGEST_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
+GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
+MEASURED = ("interval_estimate_", "interval_covariance_")
 
 
 class Batch(NamedTuple):
@@ -115,7 +119,7 @@ class Examples:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether entries of 0 are left out."""
+        """Whether the rows are a sparse matrix, which stores no zeros."""
         return not isinstance(self.rows, np.ndarray)
 
     @property
@@ -163,30 +167,30 @@ class Examples:
         offset: Array | None = None,
         centre: Centre | None = None,
     ) -> Examples:
-        """A copy with these three fields replaced; the factors of rows are not computed again."""
+        """A copy with these three fields set; the factors of rows are not computed again."""
         changed = replace(self, silent=silent, offset=offset, centre=centre)
         changed.__dict__["factors"] = self.factors
         return changed
 
     def own(self, order: Order | None = None) -> Examples:
         """The examples of `order` in memory that nobody else has, but for rows in a file."""
-        chosen: Selection = slice(None) if order is None else order
+        chosen: RowIndex = slice(None) if order is None else order
         rows = self.rows if self.is_mapped else own_copy(self.rows, order)
         targets = self.targets[chosen].copy()
         silent = None if self.silent is None else self.silent[chosen].copy()
         weights = None if self.weights is None else self.weights[chosen].copy()
         return replace(self, rows=rows, targets=targets, silent=silent, weights=weights)
 
-    def batch(self, chosen: Selection) -> Batch:
-        """Some of them."""
+    def batch(self, chosen: RowIndex) -> Batch:
+        """The chosen examples, ready for products."""
         if self.is_mapped:
-            return self.read(chosen)._made(slice(None))
+            return self.read(chosen)._make_batch(slice(None))
         if not isinstance(chosen, slice) or self.least_factor < SHORTEST:
-            return self._made(chosen)
+            return self._make_batch(chosen)
         # Views of the same memory in every epoch, which take longer to make than to look up.
         where = chosen.start, chosen.stop
         if where not in self._views:
-            self._views[where] = self._made(chosen)
+            self._views[where] = self._make_batch(chosen)
         return self._views[where]
 
     @cached_property
@@ -211,17 +215,21 @@ class Examples:
         """The factor of each row before its share of the centre is subtracted."""
         return self.factors if self.centre is None else self.factors * self.shifts
 
-    def read(self, chosen: Selection) -> Examples:
+    def read(self, chosen: RowIndex) -> Examples:
         """The chosen examples, with rows read from the file as they are now."""
-        silent = None if self.silent is None else self.silent[chosen]
-        weights = None if self.weights is None else self.weights[chosen]
+        silent, weights = self.silent_and_weights(chosen)
         rows, targets = read(self.rows, chosen), self.targets[chosen]
         return replace(self, rows=rows, targets=targets, silent=silent, weights=weights)
 
-    def _made(self, chosen: Selection) -> Batch:
+    def silent_and_weights(self, chosen: RowIndex) -> tuple[NDArray[np.bool_] | None, Array | None]:
+        """Which of the chosen examples are silent, and their weights; None for none."""
+        silent = None if self.silent is None else self.silent[chosen]
+        return silent, None if self.weights is None else self.weights[chosen]
+
+    def _make_batch(self, chosen: RowIndex) -> Batch:
         rows, targets, factors = self.rows[chosen], self.targets[chosen], self.factors[chosen]
         least = self.least_factor
-        silent = None if self.silent is None else self.silent[chosen]
+        silent, weights = self.silent_and_weights(chosen)
         shifts, mean = None, None
         if self.centre is not None:
             shifts, mean = self.shifts[chosen], self.centre.mean
@@ -232,7 +240,6 @@ class Examples:
             factors = factors if shifts is None else factors * shifts
         elif shifts is not None:
             factors = self.row_factors[chosen]
-        weights = None if self.weights is None else self.weights[chosen]
         scaled = least < 1.0 or mean is not None
         return Batch(rows, targets, factors, silent, scaled, shifts, mean, weights)
 
@@ -290,26 +297,18 @@ def linear_outputs(
     return np.asarray((outputs - at_centre) * reaches[:, np.newaxis] + (intercept + at_centre))
 
 
-# Which data a model was trained on: digests that tell nothing to those without the key.
+# Digests by which data are recognised, and which tell nothing to those without the key.
 #
 # A plain digest of rows would let anybody who guesses them find out that the guess is right.  Under
 # a secret key it tells whoever has the key whether rows are the same as before, and nobody else
 # anything.  The key is the user's: no model and no certificate holds it.
 
-LEAST_BYTES = 16
-
-_MOST_BYTES = 64  # of a key of BLAKE2b
-
-_SIZE = 16
-
-_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _SIZE}}}")
-
 
 def secret_key(key: Any) -> bytes:
     """The key, or what the file holds that a path names."""
     must_be = (
-        f"a secret of {LEAST_BYTES} to {_MOST_BYTES} bytes, or the path of a file that holds one "
-        "(as `openssl rand -out key 32` writes it)"
+        f"a secret of {LEAST_KEY_BYTES} to {_MOST_KEY_BYTES} bytes, or the path of a file that "
+        "holds one (as `openssl rand -out key 32` writes it)"
     )
     if isinstance(key, str | Path):
         try:
@@ -321,30 +320,32 @@ def secret_key(key: Any) -> bytes:
         found, name = bytes(key), "key"
     else:
         raise InvalidType("key", must_be=must_be, found=f"a {type(key).__name__}")
-    if not LEAST_BYTES <= len(found) <= _MOST_BYTES:
+    if not LEAST_KEY_BYTES <= len(found) <= _MOST_KEY_BYTES:
         raise InvalidParameter(name, must_be=must_be, found=f"{len(found)} bytes")
     return found
 
 
 def data_digest(examples: Examples, key: bytes) -> str:
     """Keyed digest of rows, targets, silent examples and weights, with types and order."""
-    total = hashlib.blake2b(key=key, digest_size=_SIZE, person=b"lastiterate data")
+    total = hashlib.blake2b(key=key, digest_size=_DIGEST_BYTES, person=b"lastiterate data")
     rows = examples.rows
     total.update(repr((rows.shape, str(rows.dtype), isinstance(rows, np.ndarray))).encode())
     for _, part in chunks(rows):
         held = [part] if isinstance(part, np.ndarray) else [part.indptr, part.indices, part.data]
         for array in held:
-            total.update(_bytes(array))
+            total.update(_bytes_of(array))
     silent = np.zeros(0, dtype=bool) if examples.silent is None else examples.silent
     weights = () if examples.weights is None else (examples.weights,)
     for array in (examples.targets, silent, *weights):
-        total.update(repr((array.shape, str(array.dtype))).encode() + _bytes(array))
+        total.update(repr((array.shape, str(array.dtype))).encode() + _bytes_of(array))
     return total.hexdigest()
 
 
 def row_digests(data: str, rows: Iterable[int], key: bytes) -> list[str]:
     """Keyed digests of rows, from the data's digest and row numbers; row contents are not used."""
-    begun = hashlib.blake2b(data.encode(), key=key, digest_size=_SIZE, person=b"lastiterate row")
+    begun = hashlib.blake2b(
+        data.encode(), key=key, digest_size=_DIGEST_BYTES, person=b"lastiterate row"
+    )
     found = []
     for row in rows:
         one = begun.copy()
@@ -354,16 +355,11 @@ def row_digests(data: str, rows: Iterable[int], key: bytes) -> list[str]:
 
 
 def is_digest(text: object) -> bool:
-    """Whether it looks like one of these."""
-    return isinstance(text, str) and _PATTERN.fullmatch(text) is not None
+    """Whether this is text that looks like a digest of data or of a row."""
+    return isinstance(text, str) and _DIGEST_PATTERN.fullmatch(text) is not None
 
 
-def same(one: str, other: str) -> bool:
-    """Compared in a time that does not tell where they differ."""
-    return hmac.compare_digest(one, other)
-
-
-def _bytes(array: NDArray[Any]) -> bytes:
+def _bytes_of(array: NDArray[Any]) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
@@ -372,8 +368,6 @@ def _bytes(array: NDArray[Any]) -> bytes:
 # Batches, noise, steps and projections are drawn and taken where the loop runs, once a step.
 # Wherever the rows are, only sums over examples are computed there, and the same question has the
 # same answer: one that is asked again, by whatever failure, changes nothing.
-
-GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
 
 
 class Shards(Protocol):
@@ -420,7 +414,7 @@ class Shards(Protocol):
         ...
 
     def far_rows(self) -> tuple[int, int]:
-        """The result of `norms.far_rows` for the rows."""
+        """The result of `rows.far_rows` for the rows."""
         ...
 
     def batches(
@@ -435,10 +429,8 @@ AnyExamples = Examples | Shards
 
 # How confidence intervals are recorded in a model and in its certificate.
 
-MEASURED = ("interval_estimate_", "interval_covariance_")
-
 
 def interval_digest(estimate: Array, covariance: Array) -> str:
     """The digest of an estimate and the covariance of its error, as certificates state it."""
     both = np.append(estimate.ravel(), covariance.ravel())
-    return sha256(np.ascontiguousarray(both, dtype="<f8").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(both, dtype="<f8").tobytes()).hexdigest()

@@ -33,6 +33,16 @@ The least batch was chosen on validation splits of the training data (MNIST, Adu
 set): at 2 passes and epsilon 4, where it matters, 16 changes accuracy by .34, .28 and -.07 points
 against none (standard errors .2), 32 by -.32, .10 and .02, 64 by -1.6, -.2 and -.2.  What steps
 that fall change is in `benchmarks/utility_notes.md`.
+
+**The part of mu that is spent on the mean of rows.** What is spent on it must pay for itself.  With
+many rows .15 of mu gives a mean that is good enough.  With few, more is spent, up to .3: as much as
+brings the noise of the mean to a quarter of the bound on features.  Where even that leaves noise of
+more than half the bound, nothing is, as the mean would be lost in it.
+
+Chosen on validation splits of small data sets (`benchmarks/validation.py`, settings `shares`).
+Against .15 of mu and noise of at most a quarter throughout, columns that were mapped to ranges,
+and so have much in common, gain 4 to 20 points of accuracy where the rule differs (scikit-learn's
+digits, breast cancer and wine); rows that have nothing in common lose up to .7.
 """
 
 from __future__ import annotations
@@ -71,12 +81,13 @@ from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import RunSettings
 
 _MOST_STEPS = 20_000
-
-_LARGER = 1e-15  # the probability of a batch for which a step is too long
-
-_TRIALS, _NEAR, _FAR_BELOW = 6, 1e-5, 0.99
-
-_ROUNDING_TRIALS, _NEARER = 12, 1e-7
+_OVERSIZE_PROBABILITY = 1e-15  # of a batch for which a step is too long
+_NOISE_TRIALS, _NOISE_STEP, _FAR_BELOW_TARGET = 6, 1e-5, 0.99
+_ROUNDING_TRIALS, _ROUNDING_STEP = 12, 1e-7
+_INTERVALS_SHARE = 0.5  # of mu
+LEAST_SHARE, MOST_SHARE = 0.15, 0.3  # of mu
+_ENOUGH_NOISE, _TOO_MUCH_NOISE = 0.25, 0.5  # noise of the mean, in units of the bound on features
+_SHARES_TOLERANCE = 1e-3  # how far shares as people write them may be from adding up to 1
 
 
 def default_run(
@@ -111,11 +122,11 @@ def default_run(
 def steps_asked_for(
     objective: Objective, settings: RunSettings, *, examples: int, radius: float
 ) -> int:
-    """How many steps the rule would make if passes over the data were free."""
+    """How many steps the rule makes if passes over the data cost nothing."""
     loss = objective.loss(radius=radius, l2=settings.l2)
     step = _longest_step(loss, 1.0) * objective.step_share
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
-    return _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
+    return _step_count(settings, examples, objective.output_unit / (radius * step), sensitivity)
 
 
 @lru_cache(maxsize=256)
@@ -137,14 +148,14 @@ def _default_run(
 
     def steps_of(step: float, shape: StepShape) -> int:
         reach = shape.steps * objective.output_unit / (radius * step)
-        return _steps(settings, examples, reach, sensitivity)
+        return _step_count(settings, examples, reach, sensitivity)
 
     longest = _longest_step(loss, 1.0)
     usual = longest * objective.step_share
     shape = (
         EVEN
         if even
-        else _shape(
+        else _step_shape(
             settings,
             examples,
             steps_of(usual, EVEN),
@@ -152,10 +163,10 @@ def _default_run(
             mapped=mapped,
         )
     )
-    batches = _batches(
+    batches = _batch_rule(
         settings, examples, steps_of(usual, shape), least=shape.least_batch, mapped=mapped
     )
-    larger = batches.size_exceeded_with(_LARGER) / batches.batch_size
+    larger = batches.size_exceeded_with(_OVERSIZE_PROBABILITY) / batches.batch_size
     step = min(longest, _longest_step(loss, larger)) * objective.step_share
     steps = min(steps_of(step, shape), settings.epochs * batches.batches_per_epoch)
     noise = sensitivity / batches.batch_size if settings.noise_std is None else settings.noise_std
@@ -174,7 +185,7 @@ def _default_run(
     over = "noise" if settings.release_noise_std is None else "noise_std"
     other_releases = () if settings.epsilon is None else default_releases(settings, run, features)
     if settings.epsilon is not None:
-        run = _calibrated(run, settings.epsilon, settings.delta, over, other_releases)
+        run = _calibrate_run(run, settings.epsilon, settings.delta, over, other_releases)
         if problem is not None:
             apart = problem.apart and any(one.kind == MEAN for one in other_releases)
             run = _with_rounding(run, settings, replace(problem, apart=apart), other_releases)
@@ -187,7 +198,7 @@ def _with_rounding(
     problem: Problem,
     other_releases: tuple[Release, ...],
 ) -> TrainingRun:
-    """The run with as much more noise as rounding costs, which is hardly any."""
+    """The run, with hardly more noise, that meets its target with the cost of rounding."""
     epsilon, delta = settings.epsilon, settings.delta
     assert epsilon is not None
     for _ in range(_ROUNDING_TRIALS):
@@ -196,7 +207,7 @@ def _with_rounding(
         found = exact.computed(rounding).epsilon(delta)
         if found <= epsilon:
             return run
-        factor = min(found / epsilon, 2.0) + _NEARER
+        factor = min(found / epsilon, 2.0) + _ROUNDING_STEP
         given = settings.release_noise_std is not None
         run = run.replace(
             noise_std=np.array(run.noise_std) * factor,
@@ -206,7 +217,7 @@ def _with_rounding(
     raise InvalidParameter("epsilon", epsilon, must_be=must_be)
 
 
-def _calibrated(
+def _calibrate_run(
     run: TrainingRun, epsilon: float, delta: float, over: str, other_releases: tuple[Release, ...]
 ) -> TrainingRun:
     """The run with the least noise for the target, or hardly more if there are other releases."""
@@ -219,21 +230,21 @@ def _calibrated(
     alone = calibrate_quickly(run, epsilon=epsilon, delta=delta, over=over)
     part = run.examples_per_person * joint_mu(other_releases) / gaussian_parameter(epsilon, delta)
     factor = 1.0 / math.sqrt(1.0 - min(part, 0.9) ** 2)
-    for _ in range(_TRIALS):
+    for _ in range(_NOISE_TRIALS):
         louder = alone.replace(
             noise_std=np.array(alone.noise_std) * factor,
             release_noise_std=alone.release_noise_std * factor,
         )
         found = account(louder, other_releases=other_releases).epsilon(delta)
-        if found <= epsilon * _FAR_BELOW:
+        if found <= epsilon * _FAR_BELOW_TARGET:
             break  # the squares do not nearly add up, as for several examples of a person
         if found <= epsilon:
             return louder
-        factor *= found / epsilon + _NEAR
+        factor *= found / epsilon + _NOISE_STEP
     return calibrate(run, epsilon=epsilon, delta=delta, over=over, other_releases=other_releases)
 
 
-def _steps(settings: RunSettings, examples: int, reach: float, sensitivity: float) -> int:
+def _step_count(settings: RunSettings, examples: int, reach: float, sensitivity: float) -> int:
     """How many steps bring the undamped noise of an output to a unit, `reach` times R eta."""
     if settings.epsilon is not None:
         mu = gaussian_parameter(settings.epsilon, settings.delta) / settings.examples_per_person
@@ -245,7 +256,7 @@ def _steps(settings: RunSettings, examples: int, reach: float, sensitivity: floa
     return int(min(max(steps, 1.0), _MOST_STEPS))
 
 
-def _shape(
+def _step_shape(
     settings: RunSettings, examples: int, steps: int, *, few_rows: int, mapped: bool
 ) -> StepShape:
     """The shape for a run that would take `steps` steps if each had the largest step size."""
@@ -258,7 +269,7 @@ def _shape(
     return FALLING if few and covered and plain and given == (None, None, None) else EVEN
 
 
-def _batches(
+def _batch_rule(
     settings: RunSettings, examples: int, steps: int, *, least: int, mapped: bool
 ) -> BatchRule:
     kind, size = RULES[settings.batches], settings.batch_size
@@ -297,8 +308,6 @@ def _release_noise(
 
 # The statistics that are published beside a model by default, from public quantities only.
 
-_INTERVALS = 0.5  # of mu
-
 
 def default_releases(
     settings: RunSettings, run: TrainingRun, features: int = 0
@@ -329,7 +338,7 @@ def default_releases(
         share = settings.rate_matching * mu
         found.append(Release.of_mu(RATES, share, adjacency=settings.adjacency))
     if settings.intervals:
-        found.append(Release.of_mu(INTERVALS, _INTERVALS * mu, adjacency=settings.adjacency))
+        found.append(Release.of_mu(INTERVALS, _INTERVALS_SHARE * mu, adjacency=settings.adjacency))
     return tuple(found)
 
 
@@ -342,24 +351,7 @@ def gaussian_parameter(epsilon: float, delta: float) -> float:
     return math.exp(least_true(too_large, math.log(1e-9), math.log(1e6)))
 
 
-# The part of mu that is spent on the mean of rows, from public quantities only.
-#
-# What is spent on it must pay for itself.  With many rows .15 of mu gives a mean that is good
-# enough.
-# With few, more is spent, up to .3: as much as brings the noise of the mean to a quarter of the
-# bound
-# on features.  Where even that leaves noise of more than half the bound, nothing is, as the mean
-# would be lost in it.
-#
-# Chosen on validation splits of small data sets (`benchmarks/validation.py`, settings `shares`).
-# Against .15 of mu and noise of at most a quarter throughout, columns that were mapped to ranges,
-# and
-# so have much in common, gain 4 to 20 points of accuracy where the rule differs (scikit-learn's
-# digits, breast cancer and wine); rows that have nothing in common lose up to .7.
-
-LEAST, MOST = 0.15, 0.3  # of mu
-
-_ENOUGH, _TOO_MUCH = 0.25, 0.5  # noise of the mean, in units of the bound on features
+# The part of mu that is spent on the mean of rows.
 
 
 def mean_release(mu: float, *, adjacency: str, features: int, examples: int) -> Release | None:
@@ -369,8 +361,8 @@ def mean_release(mu: float, *, adjacency: str, features: int, examples: int) -> 
         release = Release.of_mu(MEAN, share * mu, adjacency=adjacency)
         return release.noise_std * math.sqrt(features) / examples
 
-    share = min(max(LEAST * noise(LEAST) / _ENOUGH, LEAST), MOST)
-    if not noise(share) <= _TOO_MUCH:
+    share = min(max(LEAST_SHARE * noise(LEAST_SHARE) / _ENOUGH_NOISE, LEAST_SHARE), MOST_SHARE)
+    if not noise(share) <= _TOO_MUCH_NOISE:
         return None
     return Release.of_mu(MEAN, share * mu, adjacency=adjacency)
 
@@ -389,7 +381,7 @@ class StepShape:
 
     @property
     def steps(self) -> float:
-        """How many there are to one of a run of the longest."""
+        """The number of steps, in units of that of a run in which all are the longest."""
         return 2.0 * self.share / (1.0 + self.last)
 
     def schedules(self, step: float, noise: float, steps: int) -> tuple[Schedule, Schedule]:
@@ -411,8 +403,6 @@ FALLING = StepShape(last=0.1, share=0.8, least_batch=8, release_worth=0.05)
 
 # Publicly known shares of the classes, as outputs that a model begins with.
 
-_ROUNDED = 1e-3  # how far shares as people write them may be from adding up to 1
-
 
 def log_odds(prior: Any, classes: NDArray[Any]) -> Array:
     """Outputs of a model that knows these shares of the classes and nothing else."""
@@ -424,6 +414,6 @@ def log_odds(prior: Any, classes: NDArray[Any]) -> Array:
     if len(prior) != len(labels) or any(share is None for share in shares):
         raise InvalidParameter("class_prior", prior, must_be=must_be)
     logs = np.log([_check.number("class_prior", share, above=0.0) for share in shares])
-    if not abs(np.exp(logs).sum() - 1.0) <= _ROUNDED:
+    if not abs(np.exp(logs).sum() - 1.0) <= _SHARES_TOLERANCE:
         raise InvalidParameter("class_prior", prior, must_be=must_be)
     return np.array([logs[1] - logs[0]]) if len(labels) == 2 else logs - logs.mean()

@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
 
 _Result = TypeVar("_Result")
-
 _SIZES = r"[\d, ()]*"
 
 _HARMLESS = [
@@ -47,6 +46,8 @@ _REMEDIES = {
     "or PrivateSchema",
     "not a number": "PrivateSchema encodes text by publicly known values",
 }
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def discreetly(action: Callable[[], _Result]) -> _Result:
@@ -82,8 +83,6 @@ def is_dask(given: Any) -> bool:
 #
 # A traceback keeps the variables of every function that it passed, and tools that report errors
 # send them on.
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def clear_locals(error: BaseException) -> None:

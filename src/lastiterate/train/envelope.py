@@ -23,8 +23,8 @@ solution's derivative in :math:`v_i` has norm at most :math:`\sqrt{p_i/2}`, and
 float64, meets the tolerance for nearly all logits as they occur; the few others are taken further
 apart from them, and what it does not meet it for is solved by halving
 intervals, since m falls with B, the norm with s.  Where floats end (logits of 1e299, or residuals
-longer than a clip below 1e-5 by no more than rounding) that may fail too, and `envelope_exact`
-halves intervals in many digits, which cannot: no finite logits raise an error.
+longer than a clip below 1e-5 by no more than rounding) that may fail too, and
+`exact_wrong_part` halves intervals in many digits, which cannot: no finite logits raise an error.
 """
 
 from __future__ import annotations
@@ -41,28 +41,25 @@ from lastiterate._numerics.rounding import Array
 from lastiterate.errors import NumericalFailure
 
 TOLERANCE = 1e-11
-
-_ROUNDING = 1e-13  # of F, relative to 2 + s/2: of floats, and of `grown`
-
-CERTIFIED = TOLERANCE - _ROUNDING  # what |F|/(2 + s/2), as measured, may be
-
-_LOWEST = -80.0
-
-_TINY = 1e-36
-
+_EQUATION_ROUNDING = 1e-13  # of F, relative to 2 + s/2: of floats, and of `grown`
+CERTIFIED = TOLERANCE - _EQUATION_ROUNDING  # what |F|/(2 + s/2), as measured, may be
+_LOWEST_LOGIT = -80.0
+_LEAST_PROBABILITY = 1e-36
 _COARSE_ROUNDS = 2
-
 _FINE_ROUNDS = 20
-
 _HALVINGS = 64
-
-_DOUBT = 1e-3  # of a squared length in float32
-
-_MOST_IN_DOUBT = 2_000  # classes, whose sum in float32 is off by 2e-4 at most
-
-_LEAST_SQUARED = 1e-6  # that float32 has the square of
-
+_FLOAT32_DOUBT = 1e-3  # of a squared length in float32
+_MOST_FLOAT32_CLASSES = 2_000  # classes, whose sum in float32 is off by 2e-4 at most
+_LEAST_FLOAT32_CLIP = 1e-6  # that float32 has the square of
 Columns = NDArray[np.intp]
+Floats = NDArray[np.floating]
+SMALL = 1e-3  # the norm of steps for which `grown` will do
+_LONG_STEP = 0.5
+_DIGITS = 45
+_EXACT_HALVINGS = 130
+_OMEGA_ROUNDS = 3
+_LEAST_LOG_MULTIPLIER = Decimal(-90)
+_LEAST_OMEGA_ARGUMENT = Decimal(-40)  # below it, a solution of y + log y = x is e^x to many digits
 
 
 class _Softmax(NamedTuple):
@@ -88,17 +85,18 @@ class _Guess(NamedTuple):
 def clipped_wrong_part(v: Array, c: float) -> Array:
     """Wrong-class probabilities for every column of `v`, which is overwritten.
 
-    The softmax itself where its residual is no longer than c, p to within `TOLERANCE` elsewhere.
+    They are the softmax where its residual is no longer than c, and p to within `TOLERANCE`
+    elsewhere.
     """
     with np.errstate(all="ignore"):
         rough = _softmax(v, np.float32)
         own = np.exp(-rough.top)
         # Logits above 10 may be far off in float32, but with these the label's share is nothing
         # and the residual longer than 1.  Written so that nan is in doubt.
-        least = np.float32(c * c * (1.0 + _DOUBT))
+        least = np.float32(c * c * (1.0 + _FLOAT32_DOUBT))
         long = rough.total**2 + rough.squares > least * (rough.total + own) ** 2
         # In float32 a sum of more classes may be off by more than the doubt.
-        long &= (c > _LEAST_SQUARED) & (len(v) <= _MOST_IN_DOUBT)
+        long &= (c > _LEAST_FLOAT32_CLIP) & (len(v) <= _MOST_FLOAT32_CLASSES)
         doubtful = np.flatnonzero(~long)
         found = v
         if doubtful.size:
@@ -119,13 +117,13 @@ def clipped_wrong_part(v: Array, c: float) -> Array:
 
 def wrong_class_part(v: Array, c: float, rough: _Softmax | None = None) -> Array:
     """p for every column of `v`, to within `TOLERANCE`; `v` is overwritten."""
-    np.maximum(v, _LOWEST, out=v)
+    np.maximum(v, _LOWEST_LOGIT, out=v)
     # A guess may overflow: it is judged by what comes of it.
     with np.errstate(all="ignore"):
         rough = _softmax(v, np.float32) if rough is None else rough
         # In float32 to some six digits first.
-        p, left = _refined(v, _approached(rough, c, rounds=_COARSE_ROUNDS), c)
-        for method in (_carefully, _halved):
+        p, left = _refine(v, _approximate(rough, c, rounds=_COARSE_ROUNDS), c)
+        for method in (_solve_in_float64, _bisect):
             if left.size:
                 found, failed = method(np.take(v, left, axis=1), c)
                 p[:, left], left = found, left[failed]
@@ -139,7 +137,7 @@ def wrong_class_part(v: Array, c: float, rough: _Softmax | None = None) -> Array
 
 def _softmax(v: Array, kind: type[np.floating[Any]]) -> _Softmax:
     logits = v.astype(kind)
-    np.maximum(logits, kind(_LOWEST), out=logits)
+    np.maximum(logits, kind(_LOWEST_LOGIT), out=logits)
     top = np.maximum(logits.max(axis=0), kind(0.0))
     p = np.exp(logits - top)
     return _Softmax(logits, top, p, p.sum(axis=0), dot(p, p))
@@ -153,17 +151,17 @@ def _exact_softmax(v: Array) -> Array:
     return p
 
 
-def _carefully(v: Array, c: float) -> tuple[Array, Columns]:
-    """p, and the columns in which it is not certified, all in float64."""
-    return _refined(v, _approached(_softmax(v, np.float64), c, rounds=0), c)
+def _solve_in_float64(v: Array, c: float) -> tuple[Array, Columns]:
+    """p, solved for in float64 from the start, and the columns in which it is not certified."""
+    return _refine(v, _approximate(_softmax(v, np.float64), c, rounds=0), c)
 
 
-def _approached(start: _Softmax, clip: float, *, rounds: int) -> _Guess:
+def _approximate(start: _Softmax, clip: float, *, rounds: int) -> _Guess:
     """The approximate solution from that of the margin clip; overwrites p."""
     kind = start.v.dtype.type
     c, least = kind(clip), kind(1e-3)
     p = start.p
-    p += kind(_TINY)  # a logarithm will be taken
+    p += kind(_LEAST_PROBABILITY)  # a logarithm will be taken
     factor = c / np.sqrt(start.total * start.total + start.squares)
     m = start.total * factor
     common = start.top - np.log(factor)
@@ -191,7 +189,7 @@ def _approached(start: _Softmax, clip: float, *, rounds: int) -> _Guess:
     return _Guess(h, guess)
 
 
-def _refined(v: Array, guess: _Guess, c: float) -> tuple[Array, Columns]:
+def _refine(v: Array, guess: _Guess, c: float) -> tuple[Array, Columns]:
     h: Floats = guess.h.astype(np.float64)
     s: Floats = guess.s.astype(np.float64)
     p: Array = v - h
@@ -238,8 +236,8 @@ def _too_far_off(off: Array, s: Floats, reach: Floats | None = None) -> Columns:
     return np.flatnonzero(~good)
 
 
-def _halved(v: Array, c: float) -> tuple[Array, Columns]:
-    """The solution of `_quickly` by bisection in log s and, for each s, in B less the top v."""
+def _bisect(v: Array, c: float) -> tuple[Array, Columns]:
+    """The solution by bisection in log s and, for each s, in B less the top v."""
     count = v.shape[1]
     top = np.maximum(v.max(axis=0), 0.0)
     below = v - top
@@ -264,13 +262,7 @@ def _halved(v: Array, c: float) -> tuple[Array, Columns]:
     return p, _too_far_off(np.where(p <= 1e-300, 0.0, off), s)
 
 
-# One step of Newton's method for the envelope's equations, in the notation of `envelope`.
-
-Floats = NDArray[np.floating]
-
-SMALL = 1e-3  # the norm of steps for which `grown` will do
-
-_FAR_UP = 0.5
+# One step of Newton's method for these equations.
 
 
 def newton(
@@ -308,14 +300,14 @@ def newton(
         p *= grown(step, spare[0])
         return p.sum(axis=0), np.maximum(new_s, s / 1000), dot(step, step)
     # Written so that a column of nan keeps no other from it.
-    if not step.max() <= _FAR_UP:
+    if not step.max() <= _LONG_STEP:
         _bend(step, p, s)
     h -= step
     np.exp(step, out=step)
     p *= step
     m = p.sum(axis=0)
     # Too far off the sphere for the next step to be of use; written so that nan is.
-    far = np.flatnonzero(~(m <= c + c * _FAR_UP))
+    far = np.flatnonzero(~(m <= c + c * _LONG_STEP))
     if far.size:
         moved = np.take(p, far, axis=1)
         m[far], factor = put_on_sphere(moved, c)
@@ -338,7 +330,7 @@ def grown(step: Floats, out: Floats) -> Floats:
 def _bend(step: Floats, p: Floats, s: Floats) -> None:
     """Beyond p = 1/s the equation bends: going up far, step in p instead of in log p."""
     with_s = p * s
-    rows, columns = np.nonzero((step > _FAR_UP) & (np.log(with_s) + step > 0))
+    rows, columns = np.nonzero((step > _LONG_STEP) & (np.log(with_s) + step > 0))
     from_bend = with_s[rows, columns]
     bent = np.maximum(np.log1p(step[rows, columns]), -np.log(from_bend))
     step[rows, columns] = np.minimum(bent, -np.log(p[rows, columns]))
@@ -357,23 +349,12 @@ def dot(x: Floats, y: Floats) -> Floats:
     return sums
 
 
-# The envelope's equations for one example, by halving intervals in many digits.
+# The equations for one example, by halving intervals in many digits.
 #
 # It takes seconds, and is needed where floats end: for logits of 1e299, or residuals that are
-# longer
-# than a tiny clip by no more than rounding.  For a given multiplier s the mass m falls with the
-# common constant B, and the norm of the residual falls with s.  Two intervals that are halved hold
-# the solution, whatever the logits: nothing can fail.
-
-_DIGITS = 45
-
-_EXACT_HALVINGS = 130
-
-_NEWTON = 3
-
-_LEAST_LOG = Decimal(-90)
-
-_EXACT_TINY = Decimal(-40)  # below it, a solution of y + log y = x is e^x to many digits
+# longer than a tiny clip by no more than rounding.  For a given multiplier s the mass m falls with
+# the common constant B, and the norm of the residual falls with s.  Two intervals that are halved
+# hold the solution, whatever the logits: nothing can fail.
 
 
 def exact_wrong_part(v: Sequence[float], c: float) -> list[float]:
@@ -385,23 +366,23 @@ def exact_wrong_part(v: Sequence[float], c: float) -> list[float]:
         total = sum(p) + (-top).exp()
         p = [one / total for one in p]
         if _squared_norm(p) > clip * clip:
-            p = _clipped(logits, clip, top)
+            p = _clip_exactly(logits, clip, top)
         return [float(one) for one in p]
 
 
-def _clipped(v: list[Decimal], c: Decimal, top: Decimal) -> list[Decimal]:
+def _clip_exactly(v: list[Decimal], c: Decimal, top: Decimal) -> list[Decimal]:
     spread = Decimal(len(v)).ln() + 2
-    low, high = _LEAST_LOG, (4 * (top + spread) / (c * c)).ln()
+    low, high = _LEAST_LOG_MULTIPLIER, (4 * (top + spread) / (c * c)).ln()
     p: list[Decimal] = []
     for _ in range(_EXACT_HALVINGS):
         log_s = (low + high) / 2
-        p = _for_multiplier(v, log_s, top, spread)
+        p = _p_for_multiplier(v, log_s, top, spread)
         low, high = (log_s, high) if _squared_norm(p) > c * c else (low, log_s)
     factor = c / _squared_norm(p).sqrt()
     return [one * factor for one in p]
 
 
-def _for_multiplier(
+def _p_for_multiplier(
     v: list[Decimal], log_s: Decimal, top: Decimal, spread: Decimal
 ) -> list[Decimal]:
     """p for this s, by halving an interval of B less the top logit."""
@@ -420,10 +401,10 @@ def _for_multiplier(
 
 def _omega(x: Decimal) -> Decimal:
     """The solution of y + log y = x."""
-    if x < _EXACT_TINY:
+    if x < _LEAST_OMEGA_ARGUMENT:
         return x.exp()
     y = Decimal(float(wrightomega(float(x)))) if x < 10**15 else x
-    for _ in range(_NEWTON):
+    for _ in range(_OMEGA_ROUNDS):
         y *= (1 + x - y.ln()) / (1 + y)
     return y
 

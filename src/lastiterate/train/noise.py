@@ -5,7 +5,34 @@ for every training anew: whoever sees the model cannot predict it.  A generator 
 or pickled, or used after a fork, so that the same noise is never used twice.  (A snapshot of a
 whole virtual machine that is resumed twice during one training cannot be noticed.)
 
-Noise is the floor of a Gaussian number on a grid, exactly (`rounded_normal`).
+Noise is rounded to a grid, exactly: it is the floor of 2^bits N for a standard normal N.
+
+**Method.** A point is drawn uniformly from a region that covers the graph of
+:math:`f(x) = e^{-x^2/2}, x \ge 0`, and kept if it lies below the graph.  Its abscissa then has
+the density f, and a random sign makes it normal.  The region consists of boxes of *equal area*,
+so that a box is chosen by random bits and no probability is ever stored or rounded:
+
+- level 0 has 2^14 boxes.  Bins of width 1/32 are filled with boxes of height :math:`v_0`; 16
+  boxes have no position of their own.
+- the area of those 16 is cut into 2^14 boxes of height :math:`v_1 = 16 v_0/2^{14}`, which cover
+  the next bins, and so on for 9 levels, up to x = 11.09.
+
+A box wholly below the graph (`CORE`) needs no test.  In a box that the graph passes through
+(`WEDGE`) an ordinate is drawn.  Floats decide which side of the graph the point lies on unless
+they are within :math:`2^{-40}` of each other.  Then multiprecision decides, and draws further
+bits of both coordinates until the rectangle that they determine lies on one side.
+
+**Law.** From uniform words the result has the law of floor(2^bits N) given |N| < 11.09.  That
+differs from floor(2^bits N) in total variation by erfc(11.09/sqrt 2), at most `TOTAL_VARIATION`,
+a draw.  Rejection from a uniform law is exact if boxes cover the graph, core boxes lie below it,
+areas are equal, and a test is decided only when it is right.  The first three are finite
+statements about `tables()`.  Of the last: the abscissa is known to :math:`2^{-55}`, the
+exponential is assumed to be right to :math:`2^{-44}`, every other rounding is one of float64, and
+f is at least .7 of a box's height wherever the graph meets the box, so that all of it is below
+:math:`2^{-43}`.  The tests prove the tables in interval arithmetic.
+
+**Word.** The lowest 14 bits name the box, the next is the sign, the upper 49 are the fraction of
+the bin.  Every word is used once.  Whatever is drawn is used in the same call: none is kept.
 """
 
 from __future__ import annotations
@@ -39,16 +66,31 @@ from lastiterate.run.training_run import Ball, Domain, TrainingRun
 from lastiterate.train.compiled import compiled
 
 Words = NDArray[np.uint64]
-
 Order = NDArray[np.intp]
-
 SECURE = "secure: AES-256-CTR keyed by the operating system"
-
 SHARED = "secure: AES-256-CTR under a key that several processes share"
-
 REPRODUCIBLE = "reproducible: not private against someone who knows the seed"
-
 _KEY_BYTES, _COUNTER_BYTES = 32, 16
+Whole = NDArray[np.int64]
+Source = Callable[[int], Words]  # so many uniform words, each of which is handed out once
+TOTAL_VARIATION = 1.35e-28  # of one draw
+MOST_BITS = 54
+BOX_BITS, BIN_BITS, FRACTION_BITS = 14, 5, 49
+LEVELS, DEEPER_BOXES = 9, 16
+FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact
+MARGIN = 2.0**-40  # of the decision by floats, and of the tables
+CORE, WEDGE, DEEPER, WASTE = range(4)
+NOT_CORE = 0xFF
+_NUMBERS_AT_ONCE = 1 << 16
+_COMPILED_MODULE = "lastiterate.train.compiled.rounded_normal"
+_SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
+_BOX = np.uint64(2**BOX_BITS - 1)
+_SIGN = np.uint64(BOX_BITS)
+_FRACTION = np.uint64(BOX_BITS + 1)
+BITS = 40  # unless whole numbers would overflow
+LEAST_BITS = 8
+WHOLE_BITS = 62  # of whole numbers that cannot overflow when three of them are added
+_UNIT_ROUNDOFF = 2.0**-53
 
 
 class DuplicatedRandomness(LastIterateError, RuntimeError):
@@ -208,71 +250,6 @@ def randomness(random_state: Any) -> Randomness:
 
 
 # Gaussian noise rounded to a grid, exactly: the floor of 2^bits N for a standard normal N.
-#
-# **Method.** A point is drawn uniformly from a region that covers the graph of
-# :math:`f(x) = e^{-x^2/2}, x \ge 0`, and kept if it lies below the graph.  Its abscissa then has
-# the
-# density f, and a random sign makes it normal.  The region consists of boxes of *equal area*, so
-# that
-# a box is chosen by random bits and no probability is ever stored or rounded:
-#
-# - level 0 has 2^14 boxes.  Bins of width 1/32 are filled with boxes of height :math:`v_0`; 16
-# boxes
-#   have no position of their own.
-# - the area of those 16 is cut into 2^14 boxes of height :math:`v_1 = 16 v_0/2^{14}`, which cover
-# the
-#   next bins, and so on for 9 levels, up to x = 11.09.
-#
-# A box wholly below the graph (`CORE`) needs no test.  In a box that the graph passes through
-# (`WEDGE`) an ordinate is drawn.  Floats decide which side of the graph the point lies on unless
-# they
-# are within :math:`2^{-40}` of each other.  Then multiprecision decides, and draws further bits of
-# both coordinates until the rectangle that they determine lies on one side.
-#
-# **Law.** From uniform words the result has the law of floor(2^bits N) given |N| < 11.09.  That
-# differs from floor(2^bits N) in total variation by erfc(11.09/sqrt 2), at most `TOTAL_VARIATION`,
-# a
-# draw.  Rejection from a uniform law is exact if boxes cover the graph, core boxes lie below it,
-# areas are equal, and a test is decided only when it is right.  The first three are finite
-# statements about `tables()`.  Of the last: the abscissa is known to :math:`2^{-55}`, the
-# exponential is assumed to be right to :math:`2^{-44}`, every other rounding is one of float64, and
-# f is at least .7 of a box's height wherever the graph meets the box, so that all of it is below
-# :math:`2^{-43}`.  The tests prove the tables in interval arithmetic.
-#
-# **Word.** The lowest 14 bits name the box, the next is the sign, the upper 49 are the fraction of
-# the bin.  Every word is used once.  Whatever is drawn is used in the same call: none is kept.
-
-Whole = NDArray[np.int64]
-
-Source = Callable[[int], Words]  # so many uniform words, each of which is handed out once
-
-TOTAL_VARIATION = 1.35e-28  # of one draw
-
-MOST_BITS = 54
-
-BOX_BITS, BIN_BITS, FRACTION_BITS = 14, 5, 49
-
-LEVELS, DEEPER_BOXES = 9, 16
-
-FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact
-
-MARGIN = 2.0**-40  # of the decision by floats, and of the tables
-
-CORE, WEDGE, DEEPER, WASTE = range(4)
-
-NOT_CORE = 0xFF
-
-_CHUNK = 1 << 16
-
-_LOADED = "lastiterate.train.compiled.rounded_normal"
-
-_SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
-
-_BOX = np.uint64(2**BOX_BITS - 1)
-
-_SIGN = np.uint64(BOX_BITS)
-
-_FRACTION = np.uint64(BOX_BITS + 1)
 
 
 class Tables(NamedTuple):
@@ -332,11 +309,8 @@ def rounded_normals(words: Source, count: int, bits: int) -> Whole:
     """
     assert BIN_BITS < bits <= MOST_BITS
     out = np.empty(count, np.int64)
-    if 0 < count <= _CHUNK:
-        _fill(words, out, bits)
-        return out
-    for start in range(0, count, _CHUNK):
-        _fill(words, out[start : start + _CHUNK], bits)
+    for start in range(0, count, _NUMBERS_AT_ONCE):
+        _fill(words, out[start : start + _NUMBERS_AT_ONCE], bits)
     return out
 
 
@@ -348,7 +322,7 @@ class Pending(NamedTuple):
     level: NDArray[np.intp]
 
 
-_NONE = Pending(np.empty(0, np.intp), np.empty(0, np.uint64), np.empty(0, np.intp))
+_NO_PENDING = Pending(np.empty(0, np.intp), np.empty(0, np.uint64), np.empty(0, np.intp))
 
 
 class Progress(NamedTuple):
@@ -365,7 +339,9 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
     spare = out.size // _SPARE_SHARE + _SPARE
     drawn = words(out.size + spare)
     # Both ways give the same numbers, so that what was loaded for longer draws does for short ones.
-    fast = compiled("rounded_normal", _CHUNK if _LOADED in sys.modules else out.size)
+    fast = compiled(
+        "rounded_normal", _NUMBERS_AT_ONCE if _COMPILED_MODULE in sys.modules else out.size
+    )
     if fast is not None and fast.filled(drawn, out, bits):
         return
     begin, rounds = (_begin, _rounds) if fast is None else (fast.begin, fast.rounds)
@@ -374,8 +350,8 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
     while True:
         # The words of the last round, which alone may have left doubts.
         last = extra[done.used - 2 * done.before.where.size : done.used].reshape(2, -1)
-        late = [_decided(done.before, k, last, words, out, bits) for k in done.doubtful]
-        pending = _joined(done.left, [one for one in late if one is not None])
+        late = [_decide(done.before, k, last, words, out, bits) for k in done.doubtful]
+        pending = _append_late(done.left, [one for one in late if one is not None])
         if not pending.where.size:
             return
         extra = extra[done.used :]
@@ -388,22 +364,22 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
 def _begin(first: Words, extra: Words, out: Whole, bits: int) -> Progress:
     """The numbers of core boxes, and rounds for the others."""
     bins = tables().core_bin[first & _BOX]
-    out[:] = _numbers(bins, first, bits)
+    out[:] = _signed_numbers(bins, first, bits)
     where = np.flatnonzero(bins == NOT_CORE)
     return _rounds(Pending(where, first[where], np.zeros(where.size, np.intp)), extra, out, bits)
 
 
 def _rounds(pending: Pending, extra: Words, out: Whole, bits: int) -> Progress:
     """Rounds until words run out, nothing is pending, or floats cannot decide."""
-    before, used, doubtful = _NONE, 0, _NONE.where
+    before, used, doubtful = _NO_PENDING, 0, _NO_PENDING.where
     while not doubtful.size and 0 < 2 * pending.where.size <= extra.size - used:
         drawn = extra[used : used + 2 * pending.where.size].reshape(2, -1)
         before, used = pending, used + drawn.size
-        pending, doubtful = _again(pending, drawn, out, bits)
+        pending, doubtful = _one_round(pending, drawn, out, bits)
     return Progress(before, pending, doubtful, used)
 
 
-def _again(
+def _one_round(
     pending: Pending, drawn: Words, out: Whole, bits: int
 ) -> tuple[Pending, NDArray[np.intp]]:
     """One round: what is still pending, and which of the pending floats cannot decide."""
@@ -414,14 +390,16 @@ def _again(
     below, above = _sides(found, level, at, word, drawn[0])
     wedge = kind == WEDGE
     kept = np.flatnonzero(wedge & below)
-    out[where[kept]] = _numbers(found.bin[level[kept], at[kept]], word[kept], bits)
+    out[where[kept]] = _signed_numbers(found.bin[level[kept], at[kept]], word[kept], bits)
     rest = np.flatnonzero(~wedge | above)
     following = np.where(kind[rest] == DEEPER, level[rest] + 1, 0)
     word = drawn[1][rest]
     at = (word & _BOX).astype(np.intp)
     core = found.kind[following, at] == CORE
     known = np.flatnonzero(core)
-    out[where[rest[known]]] = _numbers(found.bin[following[known], at[known]], word[known], bits)
+    out[where[rest[known]]] = _signed_numbers(
+        found.bin[following[known], at[known]], word[known], bits
+    )
     open_ = np.flatnonzero(~core)
     left = Pending(where[rest[open_]], word[open_], following[open_])
     return left, np.flatnonzero(wedge & ~below & ~above)
@@ -438,7 +416,7 @@ def _sides(
     return t < down(graph, MARGIN), t > up(graph, MARGIN)
 
 
-def _numbers(bins: NDArray[np.unsignedinteger], word: Words, bits: int) -> Whole:
+def _signed_numbers(bins: NDArray[np.unsignedinteger], word: Words, bits: int) -> Whole:
     """The signed whole numbers of points in these bins."""
     within = (word >> np.uint64(64 - (bits - BIN_BITS))).astype(np.int64)
     number = (bins.astype(np.int64) << (bits - BIN_BITS)) | within
@@ -446,7 +424,7 @@ def _numbers(bins: NDArray[np.unsignedinteger], word: Words, bits: int) -> Whole
     return np.asarray(number ^ -((word >> _SIGN) & np.uint64(1)).astype(np.int64))
 
 
-def _decided(
+def _decide(
     pending: Pending, k: int, drawn: Words, words: Source, out: Whole, bits: int
 ) -> tuple[int, int, int] | None:
     """Decide one pending number by multiprecision; what is pending of it then, if anything is."""
@@ -454,12 +432,12 @@ def _decided(
     at = int(word & _BOX)
     where = int(pending.where[k])
     if is_below(level, at, int(word >> _FRACTION), int(drawn[0, k]), lambda: int(words(1)[0])):
-        out[where] = _numbers(found.bin[level : level + 1, at], word, bits)[0]
+        out[where] = _signed_numbers(found.bin[level : level + 1, at], word, bits)[0]
         return None
     word, at = drawn[1, k], int(drawn[1, k] & _BOX)
     if found.kind[0, at] != CORE:
         return where, int(word), 0
-    out[where] = _numbers(found.bin[:1, at], word, bits)[0]
+    out[where] = _signed_numbers(found.bin[:1, at], word, bits)[0]
     return None
 
 
@@ -484,7 +462,7 @@ def is_below(level: int, at: int, fraction: int, ordinate: int, more: Callable[[
         fraction, ordinate, known = (fraction << 64) | more(), (ordinate << 64) | more(), known + 64
 
 
-def _joined(pending: Pending, late: list[tuple[int, int, int]]) -> Pending:
+def _append_late(pending: Pending, late: list[tuple[int, int, int]]) -> Pending:
     if not late:
         return pending
     where, word, level = zip(*late, strict=True)
@@ -499,12 +477,6 @@ def _joined(pending: Pending, late: list[tuple[int, int, int]]) -> Pending:
 #
 # The noise of a step in parameters is step size times noise on gradients, rounded up.  Its unit is
 # 2^-bits of it.  A step without noise has the unit of the next that has some.
-
-BITS = 40  # unless whole numbers would overflow
-
-LEAST_BITS = 8
-
-WHOLE_BITS = 62  # of whole numbers that cannot overflow when three of them are added
 
 
 @dataclass(frozen=True, eq=False)
@@ -521,7 +493,7 @@ class Grid:
     @cached_property
     def units(self) -> Array:
         """The unit of each step."""
-        return np.asarray(_of_the_next(self.noises) * 2.0**-self.bits)
+        return np.asarray(_this_or_the_next(self.noises) * 2.0**-self.bits)
 
     @property
     def least_noise(self) -> float:
@@ -550,7 +522,7 @@ def publications(runs: Sequence[TrainingRun]) -> list[int]:
     return [int(end) for end in np.cumsum(lengths)]
 
 
-def _of_the_next(noises: Array) -> Array:
+def _this_or_the_next(noises: Array) -> Array:
     """Each noise, or the next that is not 0; the last there is, where none follows."""
     known = np.flatnonzero(noises > 0.0)
     following = np.searchsorted(known, np.arange(noises.size))
@@ -561,8 +533,6 @@ def _of_the_next(noises: Array) -> Array:
 #
 # A statistic is rounded to a grid of 2^-40 of its noise, and the floor of the noise on that grid is
 # added: what is published is the floor of a number with exact Gaussian noise.
-
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 def noisy(values: Array, noise_std: float, source: Randomness, *, largest: float) -> Array:

@@ -7,7 +7,7 @@ and then the noise on release.  Nothing else leaves: no loss, no iterate but the
 listens to its progress hears how many steps are done.
 
 **On a grid.** Iterates are whole multiples of a unit, 2^-40 of the noise of the step, and so are
-steps, rounded to the nearest, and noise, the floor of a Gaussian number (`rounded_normal`).
+steps, rounded to the nearest, and noise, the floor of a Gaussian number (`noise.rounded_normals`).
 `arithmetic` bounds how far all this is from the formula above.  That no whole number overflows
 follows from public quantities, before the first step.  The noise of a step is drawn after its
 gradient is computed, and none is drawn ahead: what rounds a gradient must not depend on noise that
@@ -50,9 +50,12 @@ from lastiterate.train.product_probe import (
     padded,
     unrolled,
 )
-from lastiterate.train.rows import Rows, Selection, owners
+from lastiterate.train.rows import RowIndex, Rows, owners
 
-_KEPT = 1 << 24  # bytes
+_FREED_BYTES = 1 << 24
+_MOST_FLOAT32_ROWS = 2_048  # in one product of float32
+_ENTRIES_AT_ONCE = 1 << 18  # entries converted at a time
+_ROWS_PER_OUTPUT, _MOST_ROWS_AT_ONCE = 2, 2_048  # so that sums of many outputs are added up seldom
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +92,14 @@ def noisy_descent(
     try:
         # Set to raise, underflow in one row would stop a training.
         with np.errstate(all="ignore"):
-            return _descended(run, objective, examples, randomness, start)
+            return _descend(run, objective, examples, randomness, start)
     except BaseException as error:
         clear_locals(error)
         del examples, randomness
         raise
 
 
-def _descended(
+def _descend(
     run: TrainingRun,
     objective: Objective,
     examples: AnyExamples,
@@ -109,8 +112,8 @@ def _descended(
     if examples.precision == "float64":
         check_thread()
     randomness = Randomness() if randomness is None else randomness
-    grid = _grid(run, problem_of(objective, examples), start)
-    batches = _batches(run, objective, examples, randomness)
+    grid = _own_grid(run, problem_of(objective, examples), start)
+    batches = _batch_gradients(run, objective, examples, randomness)
     shape = objective.outputs, examples.parameters
     # Both give the same numbers as numpy, so that many short steps are worth loading them for.
     in_all = run.steps * shape[0] * shape[1]
@@ -126,12 +129,12 @@ def _descended(
         state.move_to(units[done])
         total = gradient(state.parameters)
         # Drawn only now, so that nothing that rounds the gradient knows it.
-        noise = _drawn(randomness, noises[done], grid.bits, shape)
+        noise = _draw_noise(randomness, noises[done], grid.bits, shape)
         state.step(run, total, noise, sizes[done])
-    return _published(run, state, grid, randomness)
+    return _with_release_noise(run, state, grid, randomness)
 
 
-def _grid(run: TrainingRun, problem: Problem, start: Published | None) -> Grid:
+def _own_grid(run: TrainingRun, problem: Problem, start: Published | None) -> Grid:
     """The part of the grid of all runs so far that is the last one's."""
     earlier = () if start is None else start.runs
     unknown = 0.0 if start is None or earlier else float(np.linalg.norm(start.parameters))
@@ -140,7 +143,7 @@ def _grid(run: TrainingRun, problem: Problem, start: Published | None) -> Grid:
     return Grid(grid.sizes[-own:], grid.noises[-own:], grid.bits)
 
 
-def _drawn(
+def _draw_noise(
     randomness: Randomness, noise: float, bits: int, shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
     return randomness.rounded_normals(shape, bits) if noise > 0.0 else np.zeros(shape, np.int64)
@@ -192,7 +195,7 @@ class State:
         np.multiply(self._whole, self._unit, out=self.parameters)
 
 
-def _batches(
+def _batch_gradients(
     run: TrainingRun, objective: Objective, examples: AnyExamples, randomness: Randomness
 ) -> Iterator[GradientSum]:
     if not isinstance(examples, Examples):
@@ -209,46 +212,52 @@ def _keep_freed_memory() -> None:
     Else, where nothing large was freed before, every step has its arrays given back to the system
     and fetched again, page by page, which takes longer than computing them.
     """
-    np.empty(_KEPT, dtype=np.uint8)
+    np.empty(_FREED_BYTES, dtype=np.uint8)
 
 
-def _published(run: TrainingRun, state: State, grid: Grid, randomness: Randomness) -> Array:
+def _with_release_noise(
+    run: TrainingRun, state: State, grid: Grid, randomness: Randomness
+) -> Array:
     """Parameters with the noise on release, in the domain."""
     if run.release_noise_std > 0.0:
         state.move_to(float(grid.units[-1]))
         noise = float(grid.noises[-1])
-        state.add(_drawn(randomness, noise, grid.bits, state.parameters.shape))
+        state.add(_draw_noise(randomness, noise, grid.bits, state.parameters.shape))
     project(state.parameters, run.domain)
     return state.parameters
 
 
-# Which examples each step sees: the batch rules, carried out.
+# The batches: which examples each step sees.
 #
 # The examples are copied, so that nobody else can change them; shuffling once makes that copy a
 # shuffled one, whose batches are contiguous.  A mapped file is read batch by batch, which rules
-# whose
-# batches are blocks of consecutive rows allow.
+# whose batches are blocks of consecutive rows allow.
 
 
 def batch_sequence(
     rule: BatchRule, examples: Examples, randomness: Randomness
-) -> tuple[Examples, Iterator[Selection]]:
-    """The examples as they will be read, and the endless sequence of batches."""
-    order, selections = drawn(rule, len(examples), randomness, in_blocks=examples.is_mapped)
+) -> tuple[Examples, Iterator[RowIndex]]:
+    """The examples in the order in which they are read, and the endless sequence of batches."""
+    order, selections = order_and_selections(
+        rule, len(examples), randomness, in_blocks=examples.is_mapped
+    )
     return examples.own(order), selections
 
 
-def drawn(
+def order_and_selections(
     rule: BatchRule, examples: int, randomness: Randomness, *, in_blocks: bool
-) -> tuple[Order | None, Iterator[Selection]]:
-    """The order in which so many examples are laid out, and the batches as indices into it."""
+) -> tuple[Order | None, Iterator[RowIndex]]:
+    """The order in which so many examples are laid out, and the batches as indices into it.
+
+    The order is None if they stay as they are.
+    """
     if in_blocks:
-        return None, _of_blocks(rule, randomness)
+        return None, _block_selections(rule, randomness)
     _check_count(rule, examples)
     return rule.arrangement(randomness), rule.selections(randomness)
 
 
-def _of_blocks(rule: BatchRule, randomness: Randomness) -> Iterator[Selection]:
+def _block_selections(rule: BatchRule, randomness: Randomness) -> Iterator[RowIndex]:
     if rule.in_blocks != rule.name:
         names = [kind.__name__ for kind in RULES.values() if kind.in_blocks == kind.name]
         must_be = f"one of {', '.join(names)} for a mapped file, or so many rows"
@@ -268,19 +277,13 @@ def _check_count(rule: BatchRule, expected: int) -> None:
 # Sums of gradients over some of the examples, by two products with their rows.
 #
 # Where the arithmetic is to be proved, products are of float64 rows as they count, and everything
-# else is float64, too: `step_error` bounds what rounding does.  Where it is to be fast, products
-# are
-# in the precision of the rows, and sums over more than 2,048 rows in float64.  What float32
-# products
-# do to the guarantee is not charged: measured on MNIST (epsilon 1, 5,070 steps) they move a step by
-# 3e-6 of the noise, but what can be proved of them is useless.
-
-_SUMMED = 2_048  # rows, at most, in one product of float32
+# else is float64, too: `step_errors` bounds what rounding does.  Where it is to be fast, products
+# are in the precision of the rows, and sums over more than 2,048 rows in float64.  What float32
+# products do to the guarantee is not charged: measured on MNIST (epsilon 1, 5,070 steps) they move
+# a step by 3e-6 of the noise, but what can be proved of them is useless.
 
 
-def gradient_sum(
-    objective: Objective, own: Examples, chosen: Selection, parameters: Array
-) -> Array:
+def gradient_sum(objective: Objective, own: Examples, chosen: RowIndex, parameters: Array) -> Array:
     """The sum over some of the examples, without the penalty."""
     if own.arithmetic == FAST:
         return _sum_over(objective, own, own.batch(chosen), parameters)
@@ -351,7 +354,7 @@ def _sum_over(
     if thin is not None:
         thin.sums(*counted, residual, gradient)
         return gradient
-    gradient[:, :width] = _times(residual, rows, batch.factors if batch.scaled else None)
+    gradient[:, :width] = _weighted_sum(residual, rows, batch.factors if batch.scaled else None)
     if batch.shifts is not None and batch.mean is not None:
         gradient[:, :width] -= np.outer(residual @ batch.shifts, batch.mean)
     return gradient
@@ -378,7 +381,7 @@ def _outputs(weights: Array, batch: Batch, constants: Array) -> Array:
     return outputs
 
 
-def _times(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray[Any]:
+def _weighted_sum(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray[Any]:
     """(factors * residual) @ rows, with sums of many rows in float64.
 
     In float32 one example would change how the sums over all others round.
@@ -397,11 +400,11 @@ def _times(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray
         fast.weighed(residual, factors, left)
     else:
         np.multiply(residual, factors, out=left[:outputs], casting="same_kind")
-    if rows.dtype == np.float64 or len(rows) <= _SUMMED:
+    if rows.dtype == np.float64 or len(rows) <= _MOST_FLOAT32_ROWS:
         return (left @ rows)[:outputs]
     total = np.zeros((whole, rows.shape[1]))
-    for start in range(0, len(rows), _SUMMED):
-        part = slice(start, start + _SUMMED)
+    for start in range(0, len(rows), _MOST_FLOAT32_ROWS):
+        part = slice(start, start + _MOST_FLOAT32_ROWS)
         total += left[:, part] @ rows[part]
     return total[:outputs]
 
@@ -421,12 +424,8 @@ def check_targets(objective: Objective, examples: Examples) -> None:
 # Sparse rows stay sparse: of them :math:`\alpha x` is computed, and the centre's part is subtracted
 # from their outputs.
 
-_BLOCK = 1 << 18  # entries converted at a time
 
-_PER_OUTPUT, _MOST_ROWS = 2, 2_048  # so that sums of many outputs are added up seldom
-
-
-def stored_batch(own: Examples, chosen: Selection) -> Batch:
+def stored_batch(own: Examples, chosen: RowIndex) -> Batch:
     """The chosen examples with rows as they are stored, and what they count as.
 
     `scaled` is whether dense rows have yet to be converted.  Of sparse rows that has been done, but
@@ -435,8 +434,7 @@ def stored_batch(own: Examples, chosen: Selection) -> Batch:
     if own.is_mapped:
         own, chosen = own.read(chosen), slice(None)
     rows, targets = own.rows[chosen], own.targets[chosen]
-    silent = None if own.silent is None else own.silent[chosen]
-    weights = None if own.weights is None else own.weights[chosen]
+    silent, weights = own.silent_and_weights(chosen)
     shifts, mean = None, None
     dense = isinstance(rows, np.ndarray)
     if own.centre is not None and not (own.counted and dense):
@@ -446,11 +444,11 @@ def stored_batch(own: Examples, chosen: Selection) -> Batch:
     factors = own.row_factors[chosen]
     if not dense:
         rows, factors = _scaled_sparse(rows, factors), np.ones(targets.size)
-    scaled = dense and not (shifts is None and _plain(rows, factors))
+    scaled = dense and not (shifts is None and _count_as_they_are(rows, factors))
     return Batch(rows, targets, factors, silent, scaled, shifts, mean, weights)
 
 
-def counted_batches(own: Examples, chosen: Selection) -> Iterator[Batch]:
+def counted_batches(own: Examples, chosen: RowIndex) -> Iterator[Batch]:
     """The chosen examples as they count, at least one batch, of as many as are quick to convert."""
     yield from converted(stored_batch(own, chosen))
 
@@ -472,7 +470,11 @@ def converted(stored: Batch, outputs: int = 1) -> Iterator[Batch]:
         yield stored
         return
     rows, targets, factors, silent, _, shifts, mean, weights = stored
-    stride = max(1, _BLOCK // max(rows.shape[1], 1), min(outputs * _PER_OUTPUT, _MOST_ROWS))
+    stride = max(
+        1,
+        _ENTRIES_AT_ONCE // max(rows.shape[1], 1),
+        min(outputs * _ROWS_PER_OUTPUT, _MOST_ROWS_AT_ONCE),
+    )
     room = np.empty((min(stride, targets.size), rows.shape[1]))
     for start in range(0, max(targets.size, 1), stride):
         part = slice(start, start + stride)
@@ -489,7 +491,7 @@ def counted_once(own: Examples) -> Examples:
     if own.counted or own.is_mapped or own.rows.dtype != np.float64:
         return own
     if isinstance(own.rows, np.ndarray):
-        stride = max(1, _BLOCK // max(own.features, 1))
+        stride = max(1, _ENTRIES_AT_ONCE // max(own.features, 1))
         mean = None if own.centre is None else own.centre.mean
         for start in range(0, len(own), stride):
             part = slice(start, start + stride)
@@ -502,7 +504,7 @@ def counted_once(own: Examples) -> Examples:
     return scaled
 
 
-def _plain(rows: Rows, factors: Array) -> bool:
+def _count_as_they_are(rows: Rows, factors: Array) -> bool:
     """Whether rows count as they are."""
     return rows.dtype == np.float64 and bool((factors == 1.0).all())
 

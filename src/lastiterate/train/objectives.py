@@ -13,7 +13,18 @@ its gradient, the *residual*, has norm at most c and Lipschitz constant h, and
   most 2cR, and an example's from 0 by cR.
 
 Each class proves c and h for its clipped loss, so that what is descended is what is described.
-Residuals have one row for each output and one column for each example.
+Outputs and residuals have one row for each output and one column for each example.
+
+**Clipping that leaves a convex loss.** Scaling a softmax residual down to a norm is *not* the
+gradient of a convex function with three or more classes, and a step along it may drive two models
+apart.  The two clips here are gradients of convex losses.
+
+=====  ==============================================================
+u      logits, (classes, examples)
+y      labels, whole numbers below `classes`
+p      softmax of u; the residual is p - e_y
+c      the largest norm of a residual
+=====  ==============================================================
 """
 
 from __future__ import annotations
@@ -50,14 +61,14 @@ __all__ = [
 ]
 
 CLIPS = ("envelope", "margin")  # of several classes
-
 ELEMENTARY = 2.0**-44  # relative error of exponentials and logarithms that is allowed for
-
-_ROUNDING = 2.0**-53
-
+UNIT_ROUNDOFF = 2.0**-53  # of float64
 _LEAST_CLIP = 1e-100  # whose squares are numbers
-
-_FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
+# Targets, in units of the clip, whose residuals are clipped whatever the iterate.
+_FAR_TARGET = 1e6
+OBJECTIVES: dict[str, type[Objective]] = {}
+_ULPS = 8
+Labels = NDArray[np.intp]
 
 
 def from_record(record: Mapping[str, Any]) -> Objective:
@@ -77,8 +88,6 @@ def from_record(record: Mapping[str, Any]) -> Objective:
 
 
 # The interface of objectives: all that runs, trainers, audits and certificates ask of one.
-
-OBJECTIVES: dict[str, type[Objective]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,12 +177,12 @@ class Objective(ABC):
 
     def loss(self, *, radius: float, l2: float) -> Loss:
         """Loss constants for bounds, for rows (intercept's constant included) within `radius`."""
-        smoothness = at_least(self.curvature * radius * radius + l2, ulps=ULPS)
+        smoothness = at_least(self.curvature * radius * radius + l2, ulps=_ULPS)
         return Loss(smoothness=smoothness, strong_convexity=l2, regulariser=l2)
 
     def gradient_bound(self, *, radius: float) -> float:
         """The largest norm of an example's gradient, the penalty's left out."""
-        return at_least(self.residual_bound * radius, ulps=ULPS)
+        return at_least(self.residual_bound * radius, ulps=_ULPS)
 
     def sensitivity(self, *, radius: float, adjacency: str) -> float:
         """How far two examples' gradients (or one and 0, if left out) may be apart."""
@@ -201,14 +210,14 @@ class Logistic(Objective):
 
     @property
     def curvature(self) -> float:
-        return _spread(self.clip)
+        return _largest_variance(self.clip)
 
     @property
     def residual_error(self) -> float:
         return 2.0 * ELEMENTARY  # the sigmoid is an exponential and two roundings, at most 1
 
     def loss_at_start(self, offset: float) -> float:
-        return _up(math.log(2.0) + self.clip * offset)
+        return _round_up(math.log(2.0) + self.clip * offset)
 
     def admits(self, y: NDArray[Any]) -> bool:
         return are_labels(y, 2)
@@ -236,7 +245,7 @@ class Softmax(Objective):
     r"""Cross-entropy of K classes, y in {0, .., K-1}, clipped so that convexity is kept.
 
     ``kind="envelope"``: the residual is that of the largest c-Lipschitz convex function below the
-    loss (`clipping.envelope_clipped_residual`).  The Hessian of the loss is
+    loss (`envelope_clipped_residual`).  The Hessian of the loss is
     diag(p) - pp^T, whose norm is at most :math:`2\max_i p_i(1 - p_i)` (Gershgorin).  Where
     :math:`|p - e_y| \le c` the wrong mass is at most :math:`t = c\sqrt{(K-1)/K}`, so that no
     :math:`p_i` but :math:`p_y \ge 1 - t` exceeds t, and :math:`h = 2t(1-t)` for
@@ -273,19 +282,21 @@ class Softmax(Objective):
         # An exponential, a sum of all classes and a division; the margin's factor adds as much
         # twice over.  Where the envelope is solved for, logarithms of all classes are off by the
         # error of an exponential and by that of their sum, times the root of their number.
-        rounded = 4.0 * (ELEMENTARY + 2.0 * (self.classes + 16) * _ROUNDING)
+        rounded = 4.0 * (ELEMENTARY + 2.0 * (self.classes + 16) * UNIT_ROUNDOFF)
         if self.kind == "margin" or self.clip == 2**0.5:
             return rounded
         root = math.sqrt(self.classes)
-        return _up(envelope.TOLERANCE + root * (ELEMENTARY + 4.0 * self.classes * _ROUNDING))
+        return _round_up(
+            envelope.TOLERANCE + root * (ELEMENTARY + 4.0 * self.classes * UNIT_ROUNDOFF)
+        )
 
     def loss_at_start(self, offset: float) -> float:
-        return _up(math.log(self.classes) + self.clip * offset)
+        return _round_up(math.log(self.classes) + self.clip * offset)
 
     @property
     def curvature(self) -> float:
         share = (self.classes - 1) / self.classes if self.kind == "envelope" else 0.5
-        return 2.0 * _spread(self.clip * share**0.5)
+        return 2.0 * _largest_variance(self.clip * share**0.5)
 
     def admits(self, y: NDArray[Any]) -> bool:
         return are_labels(y, self.classes)
@@ -326,7 +337,7 @@ class Huber(Objective):
 
     @property
     def residual_error(self) -> float:
-        return 2.0 * _ROUNDING * self.clip  # what is clipped has no error
+        return 2.0 * UNIT_ROUNDOFF * self.clip  # what is clipped has no error
 
     def loss_at_start(self, offset: float) -> float:
         del offset
@@ -337,7 +348,7 @@ class Huber(Objective):
 
     @property
     def exposing_targets(self) -> NDArray[Any]:
-        return self.clip * _FAR * np.array([-1.0, 1.0])
+        return self.clip * _FAR_TARGET * np.array([-1.0, 1.0])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = u - y
@@ -372,10 +383,10 @@ class SmoothedHinge(Objective):
 
     @property
     def residual_error(self) -> float:
-        return 4.0 * _ROUNDING * self.clip  # what is clipped has no error
+        return 4.0 * UNIT_ROUNDOFF * self.clip  # what is clipped has no error
 
     def loss_at_start(self, offset: float) -> float:
-        return _up(self.clip * (1.0 + offset))
+        return _round_up(self.clip * (1.0 + offset))
 
     def admits(self, y: NDArray[Any]) -> bool:
         return are_labels(y, 2)
@@ -389,17 +400,14 @@ class SmoothedHinge(Objective):
         return -sign * np.clip((1.0 - sign * u) / self.width, 0.0, self.clip)
 
 
-def _up(value: float) -> float:
-    return at_least(value, ulps=ULPS)
+def _round_up(value: float) -> float:
+    return at_least(value, ulps=_ULPS)
 
 
-def _spread(mass: float) -> float:
-    """The largest p(1 - p) with p at most `mass`, rounded up."""
-    share = min(at_least(mass, ulps=ULPS), 0.5)
-    return at_least(share * (1.0 - share), ulps=ULPS)
-
-
-ULPS = 8
+def _largest_variance(mass: float) -> float:
+    """The largest p(1 - p) with p at most `mass`, rounded up: the variance of a class."""
+    share = min(at_least(mass, ulps=_ULPS), 0.5)
+    return at_least(share * (1.0 - share), ulps=_ULPS)
 
 
 def are_labels(y: NDArray[Any], classes: int) -> bool:
@@ -408,20 +416,6 @@ def are_labels(y: NDArray[Any], classes: int) -> bool:
 
 
 # Clipping that leaves a convex loss.
-#
-# Scaling a softmax residual down to a norm is *not* the gradient of a convex function with three
-# or more classes, and a step along it may drive two models apart.  The two clips here are
-# gradients of convex losses.  Logits and residuals have one row for each class and one column for
-# each example.
-#
-# =====  ==============================================================
-# u      logits, (classes, examples)
-# y      labels, whole numbers below `classes`
-# p      softmax of u; the residual is p - e_y
-# c      the largest norm of a residual
-# =====  ==============================================================
-
-Labels = NDArray[np.intp]
 
 
 def softmax_residual(u: Array, y: Labels) -> Array:
@@ -455,14 +449,14 @@ def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
     """
     fast = compiled("envelope", u.size)
     if fast is None:
-        return _clipped(u, y, c)
+        return _envelope_residual(u, y, c)
     residual, left = fast.clipped(u, y, c, CERTIFIED)
     if left.size:
-        residual[:, left] = _clipped(u[:, left], y[left], c)
+        residual[:, left] = _envelope_residual(u[:, left], y[left], c)
     return np.asarray(residual)
 
 
-def _clipped(u: Array, y: Labels, c: float) -> Array:
+def _envelope_residual(u: Array, y: Labels, c: float) -> Array:
     # The label's row changes places with the first, so that the others are the wrong classes.
     own = y * y.size + np.arange(y.size)
     logits: Array = np.subtract(u, u.ravel()[own], order="C")

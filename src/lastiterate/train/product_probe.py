@@ -34,8 +34,8 @@ import numpy as np
 from lastiterate._numerics.rounding import Array
 from lastiterate.errors import NumericalFailure
 
-_SAMPLED = 64  # entries that are compared with exact ones
-_BITS = 53
+_SAMPLED_ENTRIES = 64  # entries that are compared with exact ones
+_MANTISSA_BITS = 53
 _SPARSE_SHAPE = 96, 64  # of sparse rows that are probed
 _THIN_SHAPE = 9, 407  # of rows for thin products
 _UNROLLED = 4  # rows of the left factor that BLAS takes at a time
@@ -133,14 +133,14 @@ def _is_sound(
 ) -> bool:
     """Whether whole numbers are multiplied exactly, and rows stand for themselves."""
     rng = np.random.default_rng(0)
-    largest = 2 ** ((_BITS - 1 - max(inner - 1, 0).bit_length()) // 2)
+    largest = 2 ** ((_MANTISSA_BITS - 1 - max(inner - 1, 0).bit_length()) // 2)
     one = rng.integers(-largest, largest, size=(left, inner))
     other = rng.integers(-largest, largest, size=(inner, right))
     # A sum just below 2^53.
     one[0], other[:, 0] = largest - 1, largest - 1
     a, b = one.astype(np.float64), other.astype(np.float64)
     found = product(a, b)
-    i, j = rng.integers(left, size=_SAMPLED), rng.integers(right, size=_SAMPLED)
+    i, j = rng.integers(left, size=_SAMPLED_ENTRIES), rng.integers(right, size=_SAMPLED_ENTRIES)
     i[0], j[0] = 0, 0
     exact = (one[i] * other[:, j].T).sum(axis=1)
     scaled = a.copy()

@@ -1,4 +1,16 @@
-"""Rows of features, dense or sparse, in memory or in a file, read so that they are one's own."""
+"""Rows of features, dense or sparse, in memory or in a file, read so that they are one's own.
+
+**Factors** bring each row within a bound, from the row as it is when it is used.  A row's factor
+depends on the numbers of that row and on the bound alone: were it to depend on other rows, one
+example could move what all the others add to a gradient.  So every choice below is made row by row,
+and sums are those of `squared_norms`.
+
+A sum of n squares in floating point, added in whatever order, is within a relative
+:math:`(n + 1)u` of the exact one, u the unit of rounding of float64; factors are rounded down by
+as much.  They are also rounded down by `rounding`, the relative rounding of what is computed with
+them.  That follows from public settings and not from the rows' own precision: one row of float64
+makes an array of float32 rows one of float64.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +26,20 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.train.noise import Order
 
 Rows = Any  # a dense array or a compressed sparse row matrix
+RowIndex = slice | Order
+FAR = 10.0  # times as long as the bound, or as short
+_ENTRIES_AT_ONCE = 2**20
+PROVED_ROUNDING = ulps(1)  # of rows that are scaled in float64
 
-Selection = slice | Order
+# Huge rows are rounded to float32, and residuals times factors before they are multiplied by rows.
+FAST_ROUNDING = ulps_of(np.float32, 2)
+
+SHORTEST = 1e-12  # a factor: products with longer rows might overflow
+
+# Sums of squares, between which none has overflowed and what has vanished is no matter.
+_LEAST_SUM, _LARGEST_SUM = 1e-280, 1e300
+
+_ENTRIES_IN_CACHE = 2**16  # added up at a time
 
 
 def is_mapped(rows: Rows) -> bool:
@@ -28,7 +52,7 @@ def is_mapped(rows: Rows) -> bool:
     )
 
 
-def read(rows: Rows, chosen: Selection) -> Rows:
+def read(rows: Rows, chosen: RowIndex) -> Rows:
     """Some of the rows; those of a file are read anew, into memory that nobody else has."""
     if not is_mapped(rows):
         return rows[chosen]
@@ -76,10 +100,10 @@ def without_duplicates(rows: Rows) -> Rows:
         # scipy would read and write elsewhere in memory.
         must_be = "a sparse matrix whose entries all lie in it"
         raise InvalidParameter("X", must_be=must_be, found="entries outside it") from None
-    return own if own.has_canonical_format else _with_sums(own)
+    return own if own.has_canonical_format else _add_duplicates(own)
 
 
-def _with_sums(rows: Rows) -> Rows:
+def _add_duplicates(rows: Rows) -> Rows:
     """Entries of one place added up in the order in which the row has them, in float64.
 
     Rounded to float32, sums would change with a row that makes the matrix one of float64.  scipy
@@ -112,33 +136,7 @@ def compressed(rows: Rows) -> Rows:
     return kind(parts, shape=rows.shape)
 
 
-# The factor that brings each row within a bound, from the row as it is when it is used.
-#
-# A row's factor depends on the numbers of that row and on the bound alone: were it to depend on
-# other
-# rows, one example could move what all the others add to a gradient.  So every choice below is made
-# row by row, and sums are those of `row_sums`.
-#
-# A sum of n squares in floating point, added in whatever order, is within a relative
-# :math:`(n + 1)u` of the exact one, u the unit of rounding of float64; factors are rounded down by
-# as
-# much.  They are also rounded down by `rounding`, the relative rounding of what is computed with
-# them.  That follows from public settings and not from the rows' own precision: one row of float64
-# makes an array of float32 rows one of float64.
-
-FAR = 10.0
-
-_CHUNK = 2**20  # entries looked at together
-
-PROVED_ROUNDING = ulps(1)  # of rows that are scaled in float64
-
-# Huge rows are rounded to float32, and residuals times factors before they are multiplied by rows.
-FAST_ROUNDING = ulps_of(np.float32, 2)
-
-SHORTEST = 1e-12  # a factor: products with longer rows might overflow
-
-# Sums of squares, between which none has overflowed and what has vanished is no matter.
-_LEAST_SUM, _LARGEST_SUM = 1e-280, 1e300
+# Factors.
 
 
 @np.errstate(all="ignore")  # what raises must not depend on a row's size
@@ -160,7 +158,7 @@ def far_rows(rows: Rows, bound: float) -> tuple[int, int]:
 def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
     """All rows, so many at a time as fit into memory twice over; each is read once."""
     count, width = rows.shape
-    stride = max(1, _CHUNK // max(width, 1))
+    stride = max(1, _ENTRIES_AT_ONCE // max(width, 1))
     for start in range(0, count, stride):
         part = slice(start, min(start + stride, count))
         yield part, read(rows, part)
@@ -206,7 +204,7 @@ def _norms(rows: Rows, squares: Array) -> tuple[Array, NDArray[np.intc]]:
     if odd.size:
         some = rows[odd]
         exponents[odd] = _exponents(some)
-        squares[odd] = squared_norms(_divided(some, exponents[odd]))
+        squares[odd] = squared_norms(_divide_rows(some, exponents[odd]))
     return np.sqrt(squares), exponents
 
 
@@ -220,7 +218,7 @@ def _exponents(rows: Rows) -> NDArray[np.intc]:
     return np.frexp(np.where(np.isfinite(largest), largest, 0.0))[1]
 
 
-def _divided(rows: Rows, exponents: NDArray[np.intc]) -> Rows:
+def _divide_rows(rows: Rows, exponents: NDArray[np.intc]) -> Rows:
     """Rows in units of these powers of two, which only entries far below them may round."""
     with np.errstate(under="ignore"):
         if isinstance(rows, np.ndarray):
@@ -233,11 +231,8 @@ def _divided(rows: Rows, exponents: NDArray[np.intc]) -> Rows:
 # Sums over the columns of rows, rounded by each row's own values and by nothing else.
 #
 # BLAS and numpy's reductions may add the same row in another order if it lies elsewhere in memory,
-# in
-# another layout or among more rows.  Here every sum is made of additions of whole arrays, entry by
-# entry, whose rounding IEEE 754 fixes: the number of columns alone decides the order.
-
-_PIECE = 2**16  # entries added up at a time, which a processor's cache holds
+# in another layout or among more rows.  Here every sum is made of additions of whole arrays, entry
+# by entry, whose rounding IEEE 754 fixes: the number of columns alone decides the order.
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")
@@ -245,10 +240,10 @@ def squared_norms(rows: Rows) -> Array:
     """The sum of squares of each row, in float64; inf or nan where it has none there."""
     if not isinstance(rows, np.ndarray):
         entries = rows.data.astype(np.float64)
-        return _by_owner(rows, entries * entries)
+        return _sums_by_owner(rows, entries * entries)
     total = np.empty(rows.shape[0])
-    for part, columns in _pieces(rows):
-        total[part] = _summed(np.multiply(columns, columns, out=columns))
+    for part, columns in _column_pieces(rows):
+        total[part] = _column_sums(np.multiply(columns, columns, out=columns))
     return total
 
 
@@ -256,11 +251,11 @@ def squared_norms(rows: Rows) -> Array:
 def squares_and_products(rows: Rows, vector: Array) -> tuple[Array, Array]:
     """The sum of squares of each row, and its inner product with the vector, in float64."""
     if not isinstance(rows, np.ndarray):
-        return squared_norms(rows), _by_owner(rows, rows.data * vector[rows.indices])
+        return squared_norms(rows), _sums_by_owner(rows, rows.data * vector[rows.indices])
     squares, products = np.empty(rows.shape[0]), np.empty(rows.shape[0])
-    for part, columns in _pieces(rows):
-        products[part] = _summed(columns * vector[:, np.newaxis])
-        squares[part] = _summed(np.multiply(columns, columns, out=columns))
+    for part, columns in _column_pieces(rows):
+        products[part] = _column_sums(columns * vector[:, np.newaxis])
+        squares[part] = _column_sums(np.multiply(columns, columns, out=columns))
     return squares, products
 
 
@@ -268,9 +263,9 @@ def squares_and_products(rows: Rows, vector: Array) -> tuple[Array, Array]:
 def inner_products(rows: NDArray[Any], vector: Array) -> Array:
     """The inner product of each dense row with the vector, in float64."""
     products = np.empty(rows.shape[0])
-    for part, columns in _pieces(rows):
+    for part, columns in _column_pieces(rows):
         columns *= vector[:, np.newaxis]
-        products[part] = _summed(columns)
+        products[part] = _column_sums(columns)
     return products
 
 
@@ -279,15 +274,15 @@ def owners(rows: Rows) -> NDArray[np.intp]:
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 
-def _by_owner(rows: Rows, terms: Array) -> Array:
+def _sums_by_owner(rows: Rows, terms: Array) -> Array:
     """Terms of each row of a sparse matrix, added one after the other."""
     return np.asarray(np.bincount(owners(rows), terms, rows.shape[0]), dtype=np.float64)
 
 
-def _pieces(rows: NDArray[Any]) -> Iterator[tuple[slice, Array]]:
+def _column_pieces(rows: NDArray[Any]) -> Iterator[tuple[slice, Array]]:
     """Some rows at a time, as columns of float64 in memory that may be overwritten."""
     count, width = rows.shape
-    stride = max(1, _PIECE // max(width, 1))
+    stride = max(1, _ENTRIES_IN_CACHE // max(width, 1))
     memory = np.empty((width, min(stride, count)))
     for start in range(0, count, stride):
         part = slice(start, min(start + stride, count))
@@ -296,7 +291,7 @@ def _pieces(rows: NDArray[Any]) -> Iterator[tuple[slice, Array]]:
         yield part, columns
 
 
-def _summed(terms: Array) -> Array:
+def _column_sums(terms: Array) -> Array:
     """The sum of each column; the terms are overwritten.  The second half is added to the first."""
     count = len(terms)
     if count == 0:

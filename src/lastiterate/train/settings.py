@@ -44,6 +44,7 @@ _OTHER_BATCHES = {
 }
 
 _Class = TypeVar("_Class", bound=type)
+PRIVATE, PUBLIC = "private", "public"  # whose rows a step of preprocessing was fitted on
 
 
 @dataclass(frozen=True)
@@ -335,6 +336,3 @@ def checked_range(name: str, value: Any) -> tuple[float, float]:
     if not is_wide(low, high):
         raise InvalidParameter(name, value, must_be=WIDE)
     return low, high
-
-
-PRIVATE, PUBLIC = "private", "public"  # whose rows a step of preprocessing was fitted on

@@ -120,7 +120,7 @@ def test_blocks_may_be_partly_filled(count):
     u, y = logits(11, scale=2.0, count=count)
     found, left = compiled.clipped(u, y, 0.3, envelope.CERTIFIED)
     assert not left.size
-    np.testing.assert_allclose(found, clipping._clipped(u, y, 0.3), atol=1e-11)
+    np.testing.assert_allclose(found, clipping._envelope_residual(u, y, 0.3), atol=1e-11)
 
 
 @pytest.mark.parametrize("scale", [1.0, 6.0])

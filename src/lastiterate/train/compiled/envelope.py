@@ -32,7 +32,6 @@ _CLASS = _index(4) * _WIDE
 _TOP, _M, _SQUARES, _S, _ERROR, _FACTOR = np.arange(6, dtype=_index) * _WIDE
 _COMMON, _TOTAL, _FIRST, _SECOND, _PULL, _PULL_FIRST = np.arange(6, 12, dtype=_index) * _WIDE
 _COLUMN = _index(12) * _WIDE
-
 _LOWEST = -80.0
 _ABSENT = -1e4  # as a logit: of probability 0
 _LEAST = 1e-3
@@ -232,7 +231,7 @@ def _put_on_sphere(own: Columns, c: float, block: Array, column: Array) -> None:
 
 @njit(**COMPILED)
 def _newton(block: Array, column: Array) -> None:
-    """The next h and s, as `train.envelope_step` has them for p on the sphere."""
+    """The next h and s, as `train.envelope.newton` has them for p on the sphere."""
     for j in range(_TOTAL, _COLUMN):
         column[j] = 0.0
     for row in range(_index(0), _index(block.size), _CLASS):

@@ -1,4 +1,4 @@
-"""A step of noisy descent on the grid in one pass, rounded as numpy does in several."""
+"""Loops of noisy descent: a step on the grid, residuals, outputs, rows and products with them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,29 @@ COMPILED: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "c
 
 # Without them, for what is to be the same to the bit whether Numba is there or not.
 STEP_BY_STEP = COMPILED | {"fastmath": False}
+
+MOST_OUTPUTS = 100  # beyond which tiles outgrow the cache
+_index: Any = np.uintp  # see `compiled.envelope`
+_COLUMNS = _index(200)
+_ROWS, _OUTPUTS = _index(4), _index(5)  # of a tile; their products are kept in registers
+_LINE = 8  # numbers in a line of the cache
+_1, _2, _3, _4 = (_index(k) * _COLUMNS for k in range(1, 5))
+_ANY_ORDER: dict[str, Any] = COMPILED | {"fastmath": {"contract", "reassoc"}}
+_NONE = np.empty(0)
+_WHOLE = 1.5 * 2.0**52  # added to a number, leaves it rounded in the lowest bits
+_WHOLE_BITS = 0x4338 << 48
+_BIAS = 1023
+_MANTISSA = 52
+_PER_LOG_2 = 1.0 / math.log(2.0)
+_LOG_2 = float.fromhex("0x1.62e42feep-1")  # so short that multiples are exact
+_LOG_2_REST = float.fromhex("0x1.a39ef35793c76p-33")
+_VANISHES = -700.0
+_ROOT_OF_HALF_BITS = 0x3FE6A09E667F3BCD
+_LEAST = 2.0**-1022
+
+_E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (
+    1.0 / math.factorial(k) for k in range(2, 14)
+)
 
 
 @njit(**STEP_BY_STEP)
@@ -122,29 +145,13 @@ def centred_rows(
 #
 # BLAS is slow where one side of a matrix is as short as the number of classes, and wants rows of
 # float64.  Here rows stay as they are kept: a few of their columns at a time are converted to what
-# counts, entry by entry as `counted_rows` does and rounded alike, into a buffer that a processor's
+# counts, entry by entry as `noisy_descent` does and rounded alike, into a buffer that a processor's
 # first cache holds.  Every product is float64, and every number that comes out is a sum of such
-# products, in some order, fused or not: that is all that `step_error` asks for.
+# products, in some order, fused or not: that is all that `arithmetic.step_errors` asks for.
 #
 # **Layout.** As in `compiled.envelope`, loops take several columns at once if all numbers of a tile
 # lie at distances that are constants: `_COLUMNS` from one row of a tile to the next, which is no
 # power of two, so that the rows of a tile do not compete for the same lines of a cache.
-
-MOST_OUTPUTS = 100  # beyond which tiles outgrow the cache
-
-_index: Any = np.uintp  # see `compiled.envelope`
-
-_COLUMNS = _index(200)
-
-_ROWS, _OUTPUTS = _index(4), _index(5)  # of a tile; their products are kept in registers
-
-_LINE = 8  # numbers in a line of the cache
-
-_1, _2, _3, _4 = (_index(k) * _COLUMNS for k in range(1, 5))
-
-_ANY_ORDER: dict[str, Any] = COMPILED | {"fastmath": {"contract", "reassoc"}}
-
-_NONE = np.empty(0)
 
 
 def thin_outputs(
@@ -345,30 +352,6 @@ def _add_to_one(tile: Array, sums: Array, at: int, wide: int, weights: Array) ->
 #
 # Those of the C library would be called once for each number.  Both are within 4e-16 of the true
 # value, relatively; nan stays nan, and so does what has no logarithm.
-
-_WHOLE = 1.5 * 2.0**52  # added to a number, leaves it rounded in the lowest bits
-
-_WHOLE_BITS = 0x4338 << 48
-
-_BIAS = 1023
-
-_MANTISSA = 52
-
-_PER_LOG_2 = 1.0 / math.log(2.0)
-
-_LOG_2 = float.fromhex("0x1.62e42feep-1")  # so short that multiples are exact
-
-_LOG_2_REST = float.fromhex("0x1.a39ef35793c76p-33")
-
-_VANISHES = -700.0
-
-_ROOT_OF_HALF_BITS = 0x3FE6A09E667F3BCD
-
-_LEAST = 2.0**-1022
-
-_E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (
-    1.0 / math.factorial(k) for k in range(2, 14)
-)
 
 
 @intrinsic

@@ -1,4 +1,4 @@
-"""Rounded normal numbers, as `train.rounded_normal` has them, from the same words."""
+"""Rounded normal numbers, as `train.noise` has them, from the same words."""
 
 from typing import Any
 
