@@ -12,16 +12,15 @@ from lastiterate.other_releases import Release
 from lastiterate.profile import BestProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.profile.selection import AverageProfile
-from tests.readme_run import accounted, readme_run
+from tests.readme_run import readme_run
+from tests.slow import slow
 
 RUN = li.TrainingRun(
-    loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
-    sensitivity=10.0,
-    batches=li.Cyclic(examples=60_000, batch_size=1_500),
-    steps=2_000,
-    step_size=0.05,
+    loss=li.Loss(smoothness=32.502, strong_convexity=0.002), sensitivity=10.0,
+    batches=li.Cyclic(examples=60_000, batch_size=1_500), steps=2_000, step_size=0.05,
     noise_std=0.01,
-)
+)  # fmt: skip
+SHUFFLED = RUN.replace(batches=li.ShuffledOnce(60_000, 1_500))
 
 
 class TestReport:
@@ -48,56 +47,25 @@ class TestReport:
         assert again == pytest.approx(self.REPORT.epsilon(1e-5), rel=1e-2)
 
     def test_one_bound_alone_composes_as_that_bound(self):
-        shuffled = RUN.replace(batches=li.ShuffledOnce(60_000, 1_500))
-        alone = li.account(shuffled, bounds="random-order/shuffled/average-once")
+        alone = li.account(SHUFFLED, bounds="random-order/shuffled/average-once")
         inside = alone.all["random-order/shuffled/average-once"]
         assert alone.compose(alone).epsilon(1e-5) == li.compose(inside, inside).epsilon(1e-5)
 
     def test_its_representation_is_one_line(self):
-        line = repr(self.REPORT)
-        assert line == (
+        assert repr(self.REPORT) == (
             "PrivacyReport(epsilon=4.3392 at delta=1e-05, adjacency='replace', "
-            "bound='fixed-order/convex', "
-            "steps=2000)"
+            "bound='fixed-order/convex', steps=2000)"
         )
-
-    def test_prints_a_table_a_person_can_read(self):
-        text = str(self.REPORT)
-        assert "fixed-order/convex <- used" in text
-        assert "4.3392" in text
-        assert "30.5063" in text
-        assert max(map(len, text.splitlines())) <= 100
-        assert "Released: the last iterate." in text
-
-    @pytest.mark.parametrize(
-        "run",
-        [
-            RUN.replace(releases="every-iterate"),
-            RUN.replace(batches=li.PoissonSampled(600, 15), steps=80, adjacency="zero-out"),
-            RUN.replace(noise_std=1e-300),
-        ],
-    )
-    def test_prints_any_report(self, run):
-        text = str(li.account(run))
-        assert "<- used" in text
-        assert max(map(len, text.splitlines())) <= 100
-
-    def test_prints_numbers_rounded_up(self):
-        shown = float(str(self.REPORT).split("<- used")[1].split()[0])
-        assert shown >= self.REPORT.epsilon(1e-5)
 
     def test_composes_with_another_run(self):
         twice = self.REPORT.compose(self.REPORT)
-        assert twice.gdp() == pytest.approx(self.REPORT.gdp() * math.sqrt(2), rel=1e-12)
+        root = self.REPORT.gdp() * math.sqrt(2)
+        assert twice.gdp() == pytest.approx(root, rel=1e-12)
         assert self.REPORT.compose(li.GaussianProfile(1.0)).gdp() < 1.5
         assert li.compose(self.REPORT, self.REPORT).gdp() == twice.gdp()
-
-    def test_composes_with_a_shuffled_run(self):
-        shuffled = li.account(RUN.replace(batches=li.ShuffledOnce(60_000, 1_500)))
-        both = self.REPORT.compose(shuffled)
-        assert both.epsilon(1e-5) < self.REPORT.compose(self.REPORT).epsilon(1e-5)
-        assert both.epsilon(1e-5) > self.REPORT.epsilon(1e-5)
-        assert both.gdp() == pytest.approx(self.REPORT.gdp() * math.sqrt(2), rel=1e-6)
+        both = self.REPORT.compose(li.account(SHUFFLED))
+        assert self.REPORT.epsilon(1e-5) < both.epsilon(1e-5) < twice.epsilon(1e-5)
+        assert both.gdp() == pytest.approx(root, rel=1e-6)
 
     def test_a_published_order_changes_nothing_for_fixed_orders(self):
         published = li.account(RUN.replace(releases="last-iterate-and-order"))
@@ -124,9 +92,12 @@ class TestSelection:
         with pytest.raises(li.InvalidParameter, match="bounds must be"):
             li.account(RUN, bounds=bounds)
 
-    def test_where_nothing_asked_for_applies_the_reasons_are_given(self):
+    def test_where_nothing_applies_the_reasons_are_given(self):
         with pytest.raises(li.NoBoundApplies, match="needs batches of"):
             li.account(RUN, bounds="random-order/shuffled/average-once")
+        silent = RUN.replace(noise_std=0.0, release_noise_std=1.0)
+        with pytest.raises(li.NoBoundApplies, match="needs noise in every step"):
+            li.account(silent.replace(batches=li.PoissonSampled(60_000, 1_500, 60_000)))
 
     @pytest.mark.parametrize("run", [None, 3, {"steps": 3}])
     def test_what_is_no_run(self, run):
@@ -134,25 +105,18 @@ class TestSelection:
             li.account(run)
 
 
-def test_a_silent_run_that_no_bound_covers_says_why():
-    run = RUN.replace(
-        batches=li.PoissonSampled(60_000, 1_500, 60_000), noise_std=0.0, release_noise_std=1.0
-    )
-    with pytest.raises(li.NoBoundApplies, match="needs noise in every step"):
-        li.account(run)
-
-
 @pytest.mark.parametrize("rule", [li.Cyclic, li.ShuffledOnce, li.ShuffledEachEpoch])
 def test_reports_can_be_saved(rule):
     """As models are, which hold one."""
-    report = accounted(readme_run(rule))
+    report = li.account(readme_run(rule))
     assert pickle.loads(pickle.dumps(report)).epsilon(1e-5) == report.epsilon(1e-5)
 
 
 class TestWhatIsCombinedHidesTheSameChange:
     ONE = li.TrainingRun.from_dp_sgd(
-        examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0
-    )
+        examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0,
+        batches="cyclic",
+    )  # fmt: skip
     OTHERS = (ONE.under("replace"), ONE.replace(examples_per_person=5))
 
     @pytest.mark.parametrize("other", OTHERS, ids=["adjacency", "persons"])
@@ -183,11 +147,9 @@ class TestWhatIsCombinedHidesTheSameChange:
     @pytest.mark.parametrize("other", OTHERS, ids=["adjacency", "persons"])
     def test_unlearning(self, other):
         trained = self.ONE.replace(
-            loss=li.Loss(smoothness=1.0, regulariser=0.1, lipschitz=2.0),
-            step_size=0.1,
-            batches=li.FullBatch(1_000),
-            releases="last-iterate",
-        )
+            loss=li.Loss(smoothness=1.0, regulariser=0.1, lipschitz=2.0), step_size=0.1,
+            batches=li.FullBatch(1_000), releases="last-iterate",
+        )  # fmt: skip
         plan = li.unlearning(trained, extra_steps=20)
         assert plan.protected == li.account(self.ONE).protected._replace(removed=True)
         assert plan.compose(plan).protected == plan.protected
@@ -231,14 +193,9 @@ def test_a_delta_of_1_promises_nothing_and_is_refused():
 
 def test_a_loss_that_is_its_penalty_alone():
     run = li.TrainingRun(
-        loss=li.Loss(smoothness=1.5, regulariser=1.5),
-        sensitivity=1.0,
-        batches=li.PoissonSampled(100, 10),
-        steps=5,
-        step_size=1.0,
-        noise_std=1.0,
-        adjacency="zero-out",
-    )
+        loss=li.Loss(smoothness=1.5, regulariser=1.5), sensitivity=1.0, adjacency="zero-out",
+        batches=li.PoissonSampled(100, 10), steps=5, step_size=1.0, noise_std=1.0,
+    )  # fmt: skip
     report = li.account(run)
     lower = report.lower.epsilon(1e-5)
     assert lower <= report.epsilon(1e-5) < 0.06
@@ -249,27 +206,22 @@ def test_a_loss_that_is_its_penalty_alone():
 def test_expanding_maps_overflow_without_a_warning():
     """Warnings are errors in these tests."""
     run = li.TrainingRun(
-        loss=li.Loss(smoothness=1.9, convex=False),
-        sensitivity=8.0,
-        batches=li.ShuffledEachEpoch(366 * 18, 18),
-        steps=1830,
-        step_size=1.0,
-        noise_std=1.0,
-    )
+        loss=li.Loss(smoothness=1.9, convex=False), sensitivity=8.0,
+        batches=li.ShuffledEachEpoch(366 * 18, 18), steps=1830, step_size=1.0, noise_std=1.0,
+    )  # fmt: skip
     assert li.account(run).epsilon(1e-5) < 5.0
 
 
-RULES_WITH_DRAWS = [li.BallsAndBinsEachEpoch, li.BallsAndBins, li.BalancedSampled]
-
-
-@pytest.mark.parametrize("rule", RULES_WITH_DRAWS)
+@pytest.mark.parametrize(
+    "rule", [li.BallsAndBinsEachEpoch, slow(li.BallsAndBins), slow(li.BalancedSampled)]
+)
 def test_draws_of_endless_runs_are_counted_and_not_listed(rule):
     run = li.TrainingRun.from_dp_sgd(
         examples=1_000, batch_size=100, epochs=1, clip_norm=1.0, noise_multiplier=5.0
     )
     longer = run.replace(batches=rule(1_000, 100), steps=10**12)
     assert li.account(longer, bounds="composition").epsilon(0.5) > 0.0
-    found = li.calibrate(longer.replace(steps=10), epsilon=2.0, delta=1e-5, over="steps").steps
+    found = li.calibrate(longer.replace(steps=10), epsilon=1.0, delta=1e-5, over="steps").steps
     assert 10 < found < 10**6
 
 
@@ -277,17 +229,13 @@ class TestACutLastEpoch:
     """Its example's position in the epoch before is as secret as it was."""
 
     @staticmethod
-    def epsilon(rule, steps, bounds=None):
+    def epsilon(rule, steps):
         run = li.TrainingRun(
-            loss=li.Loss(smoothness=1.0, regulariser=0.01, lipschitz=1.0),
-            sensitivity=1.0,
-            batches=rule(5_000, 100),
-            steps=steps,
-            step_size=1.0,
-            noise_std=0.015,
+            loss=li.Loss(smoothness=1.0, regulariser=0.01, lipschitz=1.0), sensitivity=1.0,
+            batches=rule(5_000, 100), steps=steps, step_size=1.0, noise_std=0.015,
             adjacency="zero-out",
-        )
-        return li.account(run, bounds=bounds).epsilon(1e-5)
+        )  # fmt: skip
+        return li.account(run).epsilon(1e-5)
 
     @pytest.mark.parametrize("rule", [li.ShuffledBlocksEachEpoch, li.BallsAndBinsEachEpoch])
     def test_costs_little_more_than_a_whole_one(self, rule):

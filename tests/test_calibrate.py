@@ -11,13 +11,10 @@ import lastiterate as li
 from lastiterate import calibration
 
 RUN = li.TrainingRun(
-    loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
-    sensitivity=10.0,
-    batches=li.Cyclic(examples=60_000, batch_size=1_500),
-    steps=2_000,
-    step_size=0.05,
+    loss=li.Loss(smoothness=32.502, strong_convexity=0.002), sensitivity=10.0,
+    batches=li.Cyclic(examples=60_000, batch_size=1_500), steps=2_000, step_size=0.05,
     noise_std=0.01,
-)
+)  # fmt: skip
 RUNS = [
     RUN,
     RUN.replace(noise_std=1e9),
@@ -161,24 +158,19 @@ class TestUnreachable:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, "x", None, 100.1, 1e9])
-    def test_epsilon(self, value):
-        with pytest.raises(li.InvalidParameter, match=r"epsilon must be a number in \[0, 100\]"):
-            li.calibrate(RUN, epsilon=value, delta=1e-5)
-
-    @pytest.mark.parametrize("value", [math.nan, 0.0, 1.0, -1.0, "x", None])
-    def test_delta(self, value):
-        with pytest.raises(li.InvalidParameter, match=r"delta must be a number in \(0, 1\)"):
-            li.calibrate(RUN, epsilon=1.0, delta=value)
-
-    @pytest.mark.parametrize("value", ["epochs", 3, None])
-    def test_over(self, value):
-        with pytest.raises(li.InvalidParameter, match="over must be one of 'noise_std', 'release"):
-            li.calibrate(RUN, epsilon=1.0, delta=1e-5, over=value)
-
-    def test_run(self):
-        with pytest.raises(li.InvalidParameter, match="run must be a TrainingRun"):
-            li.calibrate(None, epsilon=1.0, delta=1e-5)
+    @pytest.mark.parametrize(
+        "name, says, values",
+        [
+            ("epsilon", r"a number in \[0, 100\]", [math.nan, math.inf, -1.0, "x", None, 100.1]),
+            ("delta", r"a number in \(0, 1\)", [math.nan, 0.0, 1.0, -1.0, "x", None]),
+            ("over", "one of 'noise_std', 'release", ["epochs", 3, None]),
+            ("run", "a TrainingRun", [None]),
+        ],
+    )
+    def test_name_the_argument(self, name, says, values):
+        for value in values:
+            with pytest.raises(li.InvalidParameter, match=f"{name} must be {says}"):
+                li.calibrate(**{"run": RUN, "epsilon": 1.0, "delta": 1e-5, name: value})
 
     @pytest.mark.parametrize(
         "change",

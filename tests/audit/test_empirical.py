@@ -3,6 +3,8 @@
 import functools
 import json
 import math
+import warnings
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import joblib
@@ -12,24 +14,27 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 import lastiterate as li
-from lastiterate.audit import empirical
+from lastiterate.audit import certified_trainers, empirical, exact
+from lastiterate.audit.certified_trainers import (
+    OwnTrainer,
+    OwnUnlearner,
+    certified_trainer,
+    trainer_of_certificate,
+)
 from lastiterate.audit.empirical import Claim, Evidence, power, upper_limits
+from lastiterate.audit.exact import quadratics
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+from lastiterate.linear_model import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge
 from lastiterate.profile import GaussianProfile
+from lastiterate.train.objectives import Huber
 from tests.slow import slow
 
 EPOCHS, LENGTH, RUNS = 10, 3, 20_000
 RUN = li.TrainingRun(
-    loss=li.Loss(smoothness=1.0, lipschitz=1.0),
-    sensitivity=2.0,
-    batches=li.Cyclic(30, 10),
-    steps=EPOCHS * LENGTH,
-    step_size=1.0,
-    noise_std=0.36,
-    release_noise_std=0.36 * math.sqrt(2.0),
-)
+    loss=li.Loss(smoothness=1.0, lipschitz=1.0), sensitivity=2.0, batches=li.Cyclic(30, 10),
+    steps=EPOCHS * LENGTH, step_size=1.0, noise_std=0.36, release_noise_std=0.36 * math.sqrt(2.0),
+)  # fmt: skip
 REPORT = li.account(RUN)
 
 
@@ -56,6 +61,11 @@ def true_mu(*, noise=1.0, outlier=1.0, visits=1):
     gap = EPOCHS * visits * (1.0 + outlier) / RUN.batches.batch_size
     variance = RUN.steps * RUN.noise_std**2 + RUN.release_noise_std**2
     return gap / (noise * math.sqrt(variance))
+
+
+def quieter(run, times):
+    less = run.release_noise_std / times
+    return run.replace(noise_std=run.noise_std / times, release_noise_std=less)
 
 
 BROKEN = {
@@ -98,10 +108,10 @@ class TestBrokenTrainers:
 class TestHonestTrainer:
     def test_is_not_flagged_in_fifty_repetitions(self):
         """Held against exactly what it is, the least that is true of it."""
-        exact = GaussianProfile(true_mu())
+        true = GaussianProfile(true_mu())
         assert true_mu() < REPORT.gdp() < 1.04 * true_mu()
         for seed in range(50):
-            verdict = empirical.audit(simulated, exact, runs=2_000, seed=seed)
+            verdict = empirical.audit(simulated, true, runs=2_000, seed=seed)
             assert not verdict.refuted
             assert verdict.gdp() < true_mu()
 
@@ -206,23 +216,21 @@ class TestResuming:
 
 
 class TestRefusals:
-    def test_results_that_are_not_numbers(self):
-        with pytest.raises(li.LastIterateError, match="not finite"):
-            empirical.audit(lambda world, seeds: np.full(len(seeds), np.nan), REPORT)
+    @pytest.mark.parametrize(
+        "trainer, certificate, how, says",
+        [
+            (lambda world, seeds: np.full(len(seeds), np.nan), REPORT, {}, "not finite"),
+            (lambda world, seeds: np.zeros(len(seeds) + 1), REPORT, {}, "a row for each"),
+            *((simulated, REPORT, {"confidence": c}, "confidence must") for c in (0, 1, math.nan)),
+            (simulated, 1.0, {}, "certificate must be"),
+        ],
+    )
+    def test_say_what_is_wrong(self, trainer, certificate, how, says):
+        with pytest.raises(li.LastIterateError, match=says):
+            empirical.audit(trainer, certificate, **how)
 
-    def test_results_of_another_length(self):
-        with pytest.raises(InvalidParameter, match="a row for each"):
-            empirical.audit(lambda world, seeds: np.zeros(len(seeds) + 1), REPORT)
 
-    @pytest.mark.parametrize("confidence", [0.0, 1.0, math.nan])
-    def test_confidence(self, confidence):
-        with pytest.raises(InvalidParameter, match="confidence must be"):
-            empirical.audit(simulated, REPORT, confidence=confidence)
-
-    def test_a_certificate_that_certifies_nothing(self):
-        with pytest.raises(InvalidParameter, match="certificate must be"):
-            empirical.audit(simulated, 1.0)
-
+class TestTrainers:
     def test_estimators_are_fitted_on_their_worlds(self):
         rows = np.random.default_rng(0).normal(size=(60, 2))
         canary = rows.copy(), rows[:, 0].copy()
@@ -249,7 +257,9 @@ class TestRefusals:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     rows = np.random.default_rng(0).normal(size=(200, 2))
-    model = PrivateLogisticRegression(epsilon=3.0, delta=1e-3, epochs=1, batch_size=100)
+    model = PrivateLogisticRegression(
+        epsilon=3.0, delta=1e-3, epochs=1, batches="cyclic", batch_size=100
+    )
     file = tmp_path_factory.mktemp("model") / "certificate.json"
     file.write_text(model.fit(rows, rows[:, 0] > 0).certificate_)
     return file
@@ -258,7 +268,7 @@ def certificate(tmp_path_factory):
 class TestCommand:
     def test_the_librarys_trainer_is_not_refuted(self, capsys, tmp_path, certificate):
         record = tmp_path / "audit.jsonl"
-        given = ["audit", "--certificate", str(certificate), "--runs", "100"]
+        given = ["audit", "--certificate", str(certificate), "--runs", "40"]
         assert main([*given, "--record", str(record)]) == 0
         said = capsys.readouterr().out
         assert "not refuted" in said
@@ -266,23 +276,16 @@ class TestCommand:
         assert main([*given, "--record", str(record)]) == 0
         assert capsys.readouterr().out == said
         kept = [json.loads(line) for line in record.read_text().splitlines()]
-        assert sum(len(one.get("outputs", ())) for one in kept) == 200
+        assert sum(len(one.get("outputs", ())) for one in kept) == 80
 
     def test_with_a_third_of_the_noise_it_is(self, capsys, monkeypatch, certificate):
-        from lastiterate.audit import certified_trainers
-
         honest = certified_trainers.noisy_descent
 
         def quiet(run, *rest):
-            return honest(
-                run.replace(
-                    noise_std=run.noise_std / 3, release_noise_std=run.release_noise_std / 3
-                ),
-                *rest,
-            )
+            return honest(quieter(run, 3), *rest)
 
         monkeypatch.setattr(certified_trainers, "noisy_descent", quiet)
-        assert main(["audit", "--certificate", str(certificate), "--runs", "200"]) == 1
+        assert main(["audit", "--certificate", str(certificate), "--runs", "100"]) == 1
         assert "REFUTED" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
@@ -291,37 +294,28 @@ class TestCommand:
             ([], "--certificate must be given; found neither"),
             (["--certificate", "missing.json"], "found 'missing.json', which is neither"),
             (["--model", "m.json", "--certificate", "c.json"], "found both"),
+            (["--certificate", None, "--runs", "2"], "runs must be"),
         ],
     )
-    def test_bad_input(self, capsys, given, message):
-        assert main(["audit", *given]) == 2
+    def test_bad_input(self, capsys, certificate, given, message):
+        assert main(["audit", *(str(word or certificate) for word in given)]) == 2
         assert message in capsys.readouterr().err
-
-    def test_too_few_runs(self, capsys, certificate):
-        assert main(["audit", "--certificate", str(certificate), "--runs", "2"]) == 2
-        assert "runs must be" in capsys.readouterr().err
 
     @pytest.mark.parametrize("batches", [slow("balls-and-bins"), "balls-and-bins-each-epoch"])
     def test_examples_that_pick_their_batch(self, batches):
         """Not refuted as it is certified; with a tenth of the noise in truth, refuted."""
-        from lastiterate.audit.certified_trainers import certified_trainer
-
         rows = np.random.default_rng(0).normal(size=(40, 2))
         model = PrivateRidge(
-            target_bound=1.0, epsilon=3.0, delta=1e-3, batches=batches, batch_size=10, epochs=3
+            target_bound=1.0, epsilon=3.0, delta=1e-3, batches=batches, batch_size=20, epochs=1
         )
         trainer, report = certified_trainer(model.fit(rows, rows[:, 0]).certificate_)
-        assert not empirical.audit(trainer, report, runs=400).refuted
-        run = trainer.run
-        less = {"noise_std": run.noise_std / 10, "release_noise_std": run.release_noise_std / 10}
-        false = type(trainer)(run.replace(**less), trainer.objective, trainer.radius)
-        assert empirical.audit(false, report, runs=400).refuted
+        assert not empirical.audit(trainer, report, runs=50).refuted
+        false = type(trainer)(quieter(trainer.run, 10), trainer.objective, trainer.radius)
+        assert empirical.audit(false, report, runs=50).refuted
 
     @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
     def test_the_pair_is_as_far_apart_as_the_run_says(self, adjacency):
         """The first step of a regression: the means differ by eta L / b."""
-        from lastiterate.audit.certified_trainers import certified_trainer
-
         rows = np.random.default_rng(0).normal(size=(50, 2))
         model = PrivateRidge(
             target_bound=1.0, epsilon=1.0, delta=1e-3, batches="full", adjacency=adjacency
@@ -333,3 +327,99 @@ class TestCommand:
         gap = np.abs(one(1, seeds) - one(0, seeds))
         expected = run.step_size * run.sensitivity / run.batches.batch_size
         assert gap == pytest.approx(expected, rel=1e-5)
+
+
+HUBER = Huber(clip=1.0)
+LOSS = HUBER.loss(radius=1.0, l2=1.0)
+LEARNT = li.TrainingRun(
+    loss=LOSS,
+    sensitivity=HUBER.sensitivity(radius=1.0, adjacency="zero-out"),
+    batches=li.Cyclic(4, 2), steps=4, step_size=0.5, noise_std=0.1, adjacency="zero-out",
+)  # fmt: skip
+PROMISED = li.unlearning(LEARNT, extra_steps=2)
+HONEST = OwnUnlearner((LEARNT, LEARNT.replace(steps=2)), HUBER, 1.0)
+
+
+@dataclass(frozen=True)
+class KeepsTheRows(OwnUnlearner):
+    """To the end, in world 1."""
+
+    def __call__(self, world, seeds):
+        data = [self.data(used=world == 1)] * len(self.stages)
+        return np.array([self._released(data, int(seed)) for seed in seeds])
+
+
+FORGETFUL = {
+    "no extra steps": KeepsTheRows((LEARNT,), HUBER, 1.0),
+    "half the noise": OwnUnlearner(tuple(quieter(run, 2) for run in HONEST.stages), HUBER, 1.0),
+    "rows still used": KeepsTheRows(HONEST.stages, HUBER, 1.0),
+}
+
+
+class TestUnlearningExactly:
+    def test_quadratics_attain_what_is_certified(self):
+        for many, release in ((1, 0.0), (2, 0.0), (1, 0.2)):
+            run = LEARNT.replace(batches=li.FullBatch(4), release_noise_std=release)
+            found = li.unlearning(run, extra_steps=3, examples=many)
+            true = exact.curve(quadratics(found)).epsilon(1e-5)
+            assert true.upper <= found.epsilon(1e-5) * (1 + 1e-6)
+            assert true.lower >= found.epsilon(1e-5) * (1 - 1e-6)
+
+    def test_batches_are_bounded(self):
+        true = exact.curve(quadratics(PROMISED)).epsilon(1e-5)
+        assert 0.99 * PROMISED.epsilon(1e-5) <= true.upper <= PROMISED.epsilon(1e-5) * (1 + 1e-9)
+
+    def test_the_broken_are_found_out(self):
+        skipped = exact.curve(quadratics(li.unlearning(LEARNT, extra_steps=0)))
+        assert skipped.epsilon(1e-5).lower > 1.5 * PROMISED.epsilon(1e-5)
+        loud = exact.curve(quadratics(li.unlearning(quieter(LEARNT, 2), extra_steps=2)))
+        assert loud.epsilon(1e-5).lower > 1.5 * PROMISED.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("what", FORGETFUL)
+def test_broken_unlearners_are_caught_by_their_runs(what):
+    verdict = empirical.audit(FORGETFUL[what], PROMISED, runs=250)
+    assert verdict.refuted
+    assert "REFUTED at 99" in str(verdict)
+
+
+@pytest.mark.parametrize("repetitions, runs", [(1, 200), slow(50, 400)])
+def test_the_honest_unlearner_is_not_flagged(repetitions, runs):
+    for seed in range(repetitions):
+        verdict = empirical.audit(HONEST, PROMISED, runs=runs, seed=seed)
+        assert not verdict.refuted
+        assert verdict.gdp() <= PROMISED.gdp()
+
+
+@pytest.fixture(scope="module")
+def models():
+    X = np.random.default_rng(0).normal(size=(40, 1)) / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = PrivateHuberRegressor(
+            epsilon=3.0, batches="cyclic", batch_size=20, epochs=3, l2=0.5, center=False,
+            counting=0.0, target_range=(-1, 1), random_state=0,
+        ).fit(X, X[:, 0], key=bytes(32))  # fmt: skip
+        first = model.unlearn(X, X[:, 0], rows=[3], extra_steps=1, key=bytes(32))
+        return model, first.unlearn(X, X[:, 0], rows=[5, 6], extra_steps=2, key=bytes(32))
+
+
+@pytest.mark.filterwarnings("ignore::lastiterate.errors.PrivacyWarning")
+class TestUnlearningCertificates:
+    def test_say_what_to_run(self, models):
+        unlearner, promised = trainer_of_certificate(models[1].certificate_)
+        assert [run.steps for run in unlearner.stages] == [models[0].n_iter_, 1, 2]
+        assert (unlearner.examples, promised.extra_steps) == (2, 2)
+        assert unlearner.data(used=False).silent.sum() == 2
+        assert not empirical.audit(unlearner, promised, runs=60).refuted
+
+    def test_of_a_training_are_of_the_trainer(self, models):
+        trainer, promised = trainer_of_certificate(models[0].certificate_)
+        assert isinstance(trainer, OwnTrainer)
+        assert promised.gdp() == models[0].privacy_.gdp()
+
+    def test_the_command_audits_what_was_done_last(self, models, tmp_path, capsys):
+        path = tmp_path / "certificate.json"
+        path.write_text(models[1].certificate_)
+        assert main(["audit", "--certificate", str(path), "--runs", "40"]) == 0
+        assert "never having seen" in capsys.readouterr().out

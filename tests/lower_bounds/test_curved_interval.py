@@ -21,13 +21,9 @@ def run_of(rule, *, r, adjacency, penalty, steps, curvature=0.6, size=SIZE):
     bound = sensitivity * (1.0 if adjacency == "zero-out" else 0.5)
     return li.TrainingRun(
         loss=li.Loss(smoothness=curvature + penalty, regulariser=penalty, lipschitz=bound),
-        sensitivity=sensitivity,
-        batches=rule(10 * size, size),
-        steps=steps,
-        step_size=1.0,
-        noise_std=1.0,
-        adjacency=adjacency,
-    )
+        sensitivity=sensitivity, batches=rule(10 * size, size), steps=steps, step_size=1.0,
+        noise_std=1.0, adjacency=adjacency,
+    )  # fmt: skip
 
 
 def others(run, one, middle):
@@ -51,14 +47,10 @@ class TestDensities:
         near = middle + np.linspace(-20.0, 20.0, cells)
         for own in (one.own, one.own - 1.0):
             yield noisy_line.last_law(
-                size=run.batches.batch_size,
-                lam=penalty,
-                own=own * run.sensitivity,
-                gradient=others(run, one, middle),
-                chance=0.1,
-                sizes=None,
+                size=run.batches.batch_size, lam=penalty, own=own * run.sensitivity,
+                gradient=others(run, one, middle), chance=0.1, sizes=None,
                 grids=[np.array([middle]), *[near] * run.steps],
-            )
+            )  # fmt: skip
 
     @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
     @pytest.mark.parametrize("penalty", [0.0, slow(0.1)])
@@ -82,7 +74,7 @@ class TestDensities:
         run = run_of(
             li.SampledWithoutReplacement, r=5.0, adjacency="zero-out", penalty=0.2, steps=4, size=20
         )
-        for one in intervals(run):
+        for one in list(intervals(run))[::3]:
             ours, theirs = self.laws(run, one, 801)
             for epsilon in (0.3, 1.0):
                 exact = noisy_line.both_ways(ours, theirs, epsilon)
@@ -129,15 +121,13 @@ class TestValues:
         assert found == pytest.approx(known, abs=0.02)
         assert found > 2.0 * LOWER_BOUNDS["lower/quadratic"].profile(run).epsilon(1e-5)
 
-    @settings(max_examples=6, deadline=None)
+    @settings(max_examples=5)
     @given(
         rule=st.sampled_from([li.ShuffledOnce, li.ShuffledEachEpoch, li.SampledWithoutReplacement]),
-        r=st.floats(0.1, 3.0),
-        adjacency=st.sampled_from(["replace", "zero-out"]),
-        penalty=st.sampled_from([0.0, 1e-3, 0.05]),
-        curvature=st.floats(0.05, 1.9),
+        r=st.floats(0.1, 3.0), adjacency=st.sampled_from(["replace", "zero-out"]),
+        penalty=st.sampled_from([0.0, 1e-3, 0.05]), curvature=st.floats(0.05, 1.9),
         epochs=st.integers(1, 20),
-    )
+    )  # fmt: skip
     def test_below_every_upper_bound(self, rule, r, adjacency, penalty, curvature, epochs):
         run = run_of(
             rule, r=r, adjacency=adjacency, penalty=penalty, curvature=curvature, steps=10 * epochs

@@ -11,33 +11,31 @@ import lastiterate as li
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 
 DRIFTING = LOWER_BOUNDS["lower/drifting"]
+CYCLIC = li.Cyclic(60_000, 1_500)
+NON_CONVEX = li.Loss(smoothness=20.0, convex=False)
+FALLING = (0.05 / (1 + np.arange(300) / 600)).tolist()
 
 
 def example(batches, **changes):
     settings = {
-        "loss": li.Loss(smoothness=32.502, strong_convexity=0.002),
-        "sensitivity": 10.0,
-        "batches": batches,
-        "steps": 2_000,
-        "step_size": 0.05,
-        "noise_std": 0.01,
-    }
+        "loss": li.Loss(smoothness=32.502, strong_convexity=0.002), "sensitivity": 10.0,
+        "batches": batches, "steps": 2_000, "step_size": 0.05, "noise_std": 0.01,
+    }  # fmt: skip
     return li.TrainingRun(**{**settings, **changes})
 
 
 def minorant_slopes(arrivals, noise):
     """Of each step, by the definition: the largest over starts of the least over ends."""
     sums, noises = np.cumsum(np.append(0.0, arrivals)), np.cumsum(np.append(0.0, noise))
+    steps = len(arrivals)
+
+    def slope(i, j):
+        return (sums[j] - sums[i]) / (noises[j] - noises[i])
+
     return np.array(
         [
-            max(
-                min(
-                    (sums[j] - sums[i]) / (noises[j] - noises[i])
-                    for j in range(k + 1, len(arrivals) + 1)
-                )
-                for i in range(k + 1)
-            )
-            for k in range(len(arrivals))
+            max(min(slope(i, j) for j in range(k + 1, steps + 1)) for i in range(k + 1))
+            for k in range(steps)
         ]
     )
 
@@ -58,14 +56,11 @@ def told_apart(slopes, shift, noise, seen):
 @settings(max_examples=60)
 def test_equals_the_design_carried_through_every_step(pattern, step, strong):
     seen, steps = np.array(pattern), len(pattern)
-    run = li.TrainingRun(
+    run = example(
+        li.FixedOrder(10, 1, tuple((np.flatnonzero(seen) + 1).tolist())),
         loss=li.Loss(smoothness=1.0, strong_convexity=max(strong, 0.0), convex=strong >= 0.0),
-        sensitivity=1.0,
-        batches=li.FixedOrder(10, 1, tuple((np.flatnonzero(seen) + 1).tolist())),
-        steps=steps,
-        step_size=step,
-        noise_std=0.7,
-    )
+        sensitivity=1.0, steps=steps, step_size=step, noise_std=0.7,
+    )  # fmt: skip
     factors = 1 - step, 1 - step * strong
     c = max(map(abs, factors))
     least = 0.0 if factors[0] <= 0 <= factors[1] else min(map(abs, factors))
@@ -92,30 +87,18 @@ class TestTightness:
     @pytest.mark.parametrize(
         "run",
         [
-            example(li.Cyclic(60_000, 1_500)),
-            example(li.Cyclic(60_000, 1_500), release_noise_std=0.002),
-            example(li.Cyclic(60_000, 1_500), steps=1_990),
+            example(CYCLIC),
+            example(CYCLIC, release_noise_std=0.002),
+            example(CYCLIC, steps=1_990),
             example(li.Cyclic(60_700, 1_500)),
-            example(li.Cyclic(60_000, 1_500), loss=li.Loss(smoothness=32.7, strong_convexity=0.2)),
-            example(li.Cyclic(60_000, 1_500), loss=li.Loss(smoothness=40.0, strong_convexity=0.3)),
+            example(CYCLIC, loss=li.Loss(smoothness=32.7, strong_convexity=0.2)),
+            example(CYCLIC, loss=li.Loss(smoothness=40.0, strong_convexity=0.3)),
             example(li.FullBatch(60_000)),
-            example(
-                li.Cyclic(60_000, 1_500),
-                steps=300,
-                step_size=(0.05 / (1 + np.arange(300) / 600)).tolist(),
-                loss=li.Loss(smoothness=35.0),
-            ),
-            example(li.Cyclic(6_000, 1_000), steps=12, loss=li.Loss(smoothness=20.0, convex=False)),
+            example(CYCLIC, steps=300, step_size=FALLING, loss=li.Loss(smoothness=35.0)),
+            example(li.Cyclic(6_000, 1_000), steps=12, loss=NON_CONVEX),
             # What arrives first has grown by 1e190, and by 1e795, at the end.
-            example(
-                li.Cyclic(6_000, 1_000), steps=631, loss=li.Loss(smoothness=20.0, convex=False)
-            ),
-            example(
-                li.Cyclic(60_000, 1_500),
-                steps=400,
-                loss=li.Loss(smoothness=30.0, convex=False),
-                release_noise_std=0.002,
-            ),
+            example(li.Cyclic(6_000, 1_000), steps=631, loss=NON_CONVEX),
+            example(CYCLIC, steps=400, loss=NON_CONVEX, release_noise_std=0.002),
         ],
         ids=lambda run: f"{type(run.batches).__name__}-{run.steps}",
     )
@@ -124,12 +107,11 @@ class TestTightness:
             assert 1.0 <= li.account(run).ratio_to_lower_bound(delta) < 1.0 + 1e-6
 
     def test_hardly_any_noise(self):
-        loss = li.Loss(smoothness=30.0, convex=False)
-        run = example(li.Cyclic(60_000, 1_500), loss=loss, noise_std=1e-150)
+        run = example(CYCLIC, loss=NON_CONVEX, noise_std=1e-150)
         assert 1e100 < DRIFTING.profile(run).means[0] < math.inf
 
     def test_short_steps_leave_a_gap(self):
-        run = example(li.Cyclic(60_000, 1_500), step_size=0.01)
+        run = example(CYCLIC, step_size=0.01)
         assert 1.01 < li.account(run).ratio_to_lower_bound(1e-5) < 1.25
 
 
@@ -147,19 +129,15 @@ class TestTightness:
     ],
 )
 def test_only_what_the_description_admits(changes):
-    assert DRIFTING.unmet(example(**{"batches": li.Cyclic(60_000, 1_500), **changes}))
+    assert DRIFTING.unmet(example(**{"batches": CYCLIC, **changes}))
 
 
 def test_losses_that_drift():
     """Convex, 1-smooth losses on the line, run many times: the example is second of two."""
-    run = li.TrainingRun(
-        loss=li.Loss(smoothness=1.0),
-        sensitivity=2.0,
-        batches=li.Cyclic(2, 1),
-        steps=4,
-        step_size=1.0,
+    run = example(
+        li.Cyclic(2, 1), loss=li.Loss(smoothness=1.0), sensitivity=2.0, steps=4, step_size=1.0,
         noise_std=1.0,
-    )
+    )  # fmt: skip
     mu = DRIFTING.profile(run).means[0]
     # It arrives in steps 2 and 4: one arrival over two steps' noise, then one over one step's.
     assert mu == pytest.approx(2.0 * math.sqrt(1 / 2 + 1), rel=1e-6)
@@ -189,5 +167,5 @@ def test_losses_that_drift():
 
 
 def test_a_step_that_erases_everything():
-    run = example(li.Cyclic(60_000, 1_500), loss=li.Loss(smoothness=20.0, strong_convexity=20.0))
+    run = example(CYCLIC, loss=li.Loss(smoothness=20.0, strong_convexity=20.0))
     assert DRIFTING.profile(run).means[0] == pytest.approx(li.account(run).gdp(), rel=1e-6)

@@ -6,30 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.lower_bounds.late_curvature import passages
 from lastiterate.profile.lower import MeansLowerProfile, PerturbedLowerProfile
 from lastiterate.run.optimizer import ExponentialAverage
+from tests.lower_bounds.example_runs import penalised, square
 from tests.reference import kinked_line
 from tests.slow import slow
 
 LATE = LOWER_BOUNDS["lower/late-curvature"]
-
-
-def dp_sgd(batches, *, z, penalty, steps, step_size, adjacency="zero-out", **changes):
-    return li.TrainingRun.from_dp_sgd(
-        loss=li.Loss(smoothness=0.25 + penalty, regulariser=penalty, lipschitz=1.0),
-        batches=batches,
-        clip_norm=1.0,
-        noise_multiplier=z,
-        steps=steps,
-        step_size=step_size,
-        adjacency=adjacency,
-        **changes,
-    )
 
 
 class Worlds:
@@ -49,11 +36,9 @@ class Worlds:
     def gradient(self, x, own, *, sees):
         return kinked_line.batch_gradient(
             x,
-            own=own,
-            share=1.0 / self.run.batches.batch_size if sees else 0.0,
-            others=self.others,
+            own=own, share=1.0 / self.run.batches.batch_size if sees else 0.0, others=self.others,
             penalty=self.run.loss.regulariser,
-        )
+        )  # fmt: skip
 
     def last_densities(self, seen):
         run = self.run
@@ -78,17 +63,23 @@ def seen_last(run):
 class TestDensities:
     """Against densities that are pushed through the very losses."""
 
-    @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-    @pytest.mark.parametrize("penalty", [0.0, 0.02])
-    @pytest.mark.parametrize("z, step_size", [(3.0, 1.0), (8.0, 3.0)])
+    @pytest.mark.parametrize(
+        "adjacency, penalty, z, step_size",
+        [
+            ("zero-out", 0.0, 3.0, 1.0),
+            ("zero-out", 0.02, 8.0, 3.0),
+            ("replace", 0.02, 3.0, 1.0),
+            ("replace", 0.0, 8.0, 3.0),
+        ],
+    )
     def test_of_plain_steps(self, adjacency, penalty, z, step_size):
-        run = dp_sgd(
+        run = penalised(
             li.Cyclic(200, 50), z=z, penalty=penalty, steps=8, step_size=step_size,
             adjacency=adjacency,
         )  # fmt: skip
         found = list(passages(run))
         assert found
-        for passage in found[::2]:
+        for passage in found[::3]:
             ours, theirs = Worlds(run, passage).last_densities(seen_last(run))
             profile = PerturbedLowerProfile(MeansLowerProfile([1.0], [passage.mu]), passage.lost)
             for epsilon in (0.05, 0.5):
@@ -99,10 +90,10 @@ class TestDensities:
 
     def test_kinks_that_are_often_missed(self):
         """Where noise is large the loss of certainty counts, and is charged."""
-        run = dp_sgd(li.Cyclic(40, 10), z=3.0, penalty=0.0, steps=8, step_size=1.0)
+        run = penalised(li.Cyclic(40, 10), z=3.0, penalty=0.0, steps=8, step_size=1.0)
         found = [one for one in passages(run) if 0.01 < one.lost < 0.4]
         assert found
-        for passage in found:
+        for passage in found[::2]:
             ours, theirs = Worlds(run, passage).last_densities(seen_last(run))
             exact = kinked_line.hockey_stick(ours, theirs, 0.1)
             mean = MeansLowerProfile([1.0], [passage.mu])
@@ -110,7 +101,9 @@ class TestDensities:
 
     def test_a_fixed_order_that_ends_without_the_example(self):
         """The curvature ends at a second kink, which is passed before the last steps."""
-        run = dp_sgd(li.FixedOrder(500, 100, (2, 5)), z=2.0, penalty=0.01, steps=8, step_size=1.0)
+        run = penalised(
+            li.FixedOrder(500, 100, (2, 5)), z=2.0, penalty=0.01, steps=8, step_size=1.0
+        )
         best = max(passages(run), key=lambda one: one.mu)
         assert best.end < best.kink + 2.0 * run.sensitivity / best.curvature
         seen = [k + 1 in (2, 5) for k in range(8)]
@@ -132,9 +125,9 @@ class TestMomentum:
     )
     def test_equals_the_loop_of_torch(self, optimizer):
         """mu from the response of the literal loop to each step's gradient, around its path."""
-        run = dp_sgd(li.Cyclic(4_000, 400), z=1.0, penalty=0.01, steps=40, step_size=0.3).replace(
-            **optimizer
-        )
+        run = penalised(
+            li.Cyclic(4_000, 400), z=1.0, penalty=0.01, steps=40, step_size=0.3
+        ).replace(**optimizer)
         passage = max(passages(run), key=lambda one: one.mu)
         assert passage.lost < 1e-9
         worlds = Worlds(run, passage)
@@ -166,21 +159,17 @@ class TestMomentum:
 
 class TestSoundness:
     @pytest.mark.parametrize("momentum", [0.0, slow(0.5), slow(0.9)])
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=6)
     @given(
-        size=st.sampled_from([20, 200, 2_000]),
-        length=st.integers(1, 12),
-        steps=st.integers(2, 60),
-        z=st.floats(0.3, 6.0),
-        penalty=st.sampled_from([0.0, 1e-3, 0.05]),
-        step_size=st.floats(0.02, 7.0),
-        adjacency=st.sampled_from(["zero-out", "replace"]),
+        size=st.sampled_from([20, 200, 2_000]), length=st.integers(1, 12), steps=st.integers(2, 60),
+        z=st.floats(0.3, 6.0), penalty=st.sampled_from([0.0, 1e-3, 0.05]),
+        step_size=st.floats(0.02, 7.0), adjacency=st.sampled_from(["zero-out", "replace"]),
         release=st.sampled_from([0.0, 0.01]),
-    )
+    )  # fmt: skip
     def test_below_every_upper_bound(
         self, momentum, size, length, steps, z, penalty, step_size, adjacency, release
     ):
-        run = dp_sgd(
+        run = penalised(
             li.Cyclic(size * length, size), z=z, penalty=penalty, steps=steps,
             step_size=step_size, adjacency=adjacency, momentum=momentum, release_noise_std=release,
         )  # fmt: skip
@@ -190,7 +179,7 @@ class TestSoundness:
 
     @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
     def test_instances_obey_the_description(self, adjacency):
-        run = dp_sgd(
+        run = penalised(
             li.Cyclic(1_000, 100), z=1.0, penalty=0.01, steps=50, step_size=0.7,
             adjacency=adjacency,
         )  # fmt: skip
@@ -211,34 +200,16 @@ class TestTightness:
     @pytest.mark.parametrize("adjacency, known", [("zero-out", 0.617), ("replace", 1.32)])
     def test_a_million_examples(self, adjacency, known):
         """The value of a prototype that carries weights through every step."""
-        run = dp_sgd(
+        run = penalised(
             li.Cyclic(1_000_000, 10_000), z=4.0, penalty=1e-3, steps=3_000, step_size=0.5,
             adjacency=adjacency,
         )  # fmt: skip
         assert LATE.profile(run).epsilon(1e-5) == pytest.approx(known, rel=1e-3)
 
     def test_more_than_constant_curvature(self):
-        run = dp_sgd(li.Cyclic(50_000, 512), z=1.0, penalty=0.01, steps=970, step_size=0.5)
+        run = penalised(li.Cyclic(50_000, 512), z=1.0, penalty=0.01, steps=970, step_size=0.5)
         flat = LOWER_BOUNDS["lower/quadratic"].profile(run).epsilon(1e-5)
         assert LATE.profile(run).epsilon(1e-5) > 2.0 * flat
-
-
-class TestPerturbed:
-    @pytest.mark.parametrize("lost", [0.0, 1e-9, 1e-3])
-    def test_is_the_exact_one_less_what_is_lost(self, lost):
-        profile = PerturbedLowerProfile(MeansLowerProfile([1.0], [1.5]), lost)
-        for epsilon in (0.0, 1.0, 3.0):
-            exact = ndtr(0.75 - epsilon / 1.5) - math.exp(epsilon) * ndtr(-0.75 - epsilon / 1.5)
-            known = max(0.0, exact - lost * (1.0 + math.exp(epsilon)))
-            assert profile.delta(epsilon) <= known
-            assert profile.delta(epsilon) == pytest.approx(known, rel=1e-9, abs=1e-12)
-        at = profile.epsilon(0.01)
-        assert profile.delta(at) >= 0.01 * (1 - 1e-9)
-        assert profile.gdp() <= 1.5
-
-    def test_certainly_lost_tells_nothing(self):
-        profile = PerturbedLowerProfile(MeansLowerProfile([1.0], [3.0]), 1.0)
-        assert profile.delta(0.0) == profile.epsilon(0.1) == profile.gdp() == 0.0
 
 
 @pytest.mark.parametrize(
@@ -252,10 +223,6 @@ class TestPerturbed:
     ],
 )
 def test_refusals(changes, reason):
-    run = dp_sgd(li.Cyclic(1_000, 100), z=1.0, penalty=0.01, steps=50, step_size=0.7)
+    run = penalised(li.Cyclic(1_000, 100), z=1.0, penalty=0.01, steps=50, step_size=0.7)
     assert any(reason in str(one) for one in LATE.unmet(run.replace(**changes)))
-    unbounded = li.TrainingRun(
-        loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=li.Cyclic(100, 10), steps=10,
-        step_size=0.5, noise_std=1.0,
-    )  # fmt: skip
-    assert "gradients of any size" in str(LATE.unmet(unbounded)[0])
+    assert "gradients of any size" in str(LATE.unmet(square(li.Cyclic(100, 10)))[0])

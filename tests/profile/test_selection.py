@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile import GaussianProfile, PrivacyProfile, PureProfile
+from lastiterate.profile import GaussianProfile, PureProfile
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
+from tests.profile.curves import Curve
 
 SHAPES = (-0.9, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0)
 STOPS = (0.02, 0.1, 0.3, 0.9)
@@ -76,22 +77,15 @@ def hockey_stick(p, q, epsilon):
     return max(np.maximum(a - math.exp(epsilon) * b, 0.0).sum() for a, b in ((p, q), (q, p)))
 
 
-class Exactly(PrivacyProfile):
-    """Of two laws."""
+def exactly(p, q):
+    """The curve of two laws."""
 
-    def __init__(self, p, q):
-        self.p, self.q = p, q
-
-    def deltas(self, epsilons):
+    def deltas(epsilons):
         factors = np.exp(epsilons)[:, np.newaxis]
-        ways = (self.p - factors * self.q, self.q - factors * self.p)
+        ways = (p - factors * q, q - factors * p)
         return np.max([np.maximum(way, 0.0).sum(axis=1) for way in ways], axis=0)
 
-    def renyi(self, order):
-        return math.inf
-
-    def gdp(self):
-        return math.inf
+    return Curve(deltas)
 
 
 def instances(count):
@@ -114,7 +108,7 @@ def violations(count=120):
     """How often the exact divergence of the best exceeds what is certified."""
     found = 0
     for p, q, ranks, tries in instances(count):
-        selected = SelectedProfile(Exactly(p, q), tries)
+        selected = SelectedProfile(exactly(p, q), tries)
         best, other = (best_of(law, tries, ranks) for law in (p, q))
         assert best.sum() == pytest.approx(1.0, abs=1e-6)
         for epsilon in selected.shift + np.array([0.0, 0.05, 0.3, 1.0, 2.0]):
@@ -166,7 +160,7 @@ class TestNumberOfTries:
             assert k == 1 or cumulative[k - 2] < uniform * (1 + 1e-9)
 
     @pytest.mark.parametrize("shape", SHAPES)
-    @pytest.mark.parametrize("stop", [1e-3, 0.05, 0.9])
+    @pytest.mark.parametrize("stop", [1e-3, 0.9])
     def test_decides_to_the_last_bit(self, shape, stop):
         """At 128 bits of a cumulative probability: below it one number, from it on the next."""
         tries = Tries(shape, stop)
@@ -192,8 +186,7 @@ class TestNumberOfTries:
     @pytest.mark.parametrize("mean", [1.5, 20.0, 1000.0])
     @pytest.mark.parametrize("shape", SHAPES)
     def test_of_a_mean(self, mean, shape):
-        assert Tries.of_mean(mean, shape=shape).mean == pytest.approx(mean, rel=1e-6)
-        assert Tries.of_mean(mean, shape=shape).mean <= mean
+        assert mean * (1 - 1e-6) <= Tries.of_mean(mean, shape=shape).mean <= mean
 
     @pytest.mark.parametrize("shape, stop", [(-1.0, 0.1), (1.0, 0.0), (1.0, 1.0), (math.nan, 0.1)])
     def test_refusals(self, shape, stop):

@@ -5,6 +5,7 @@ import pytest
 import lastiterate as li
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.description import Description
+from lastiterate.run.serialise import from_dict
 from lastiterate.run.training_run import TrainingRun
 
 FIVE = {
@@ -27,9 +28,7 @@ class TestDpSgd:
     def test_a_sample_rate_is_a_batch_size(self, rate):
         rated = {name: value for name, value in FIVE.items() if name != "batch_size"}
         assert TrainingRun.from_dp_sgd(**rated, sample_rate=rate) == TrainingRun.from_dp_sgd(**FIVE)
-
-    def test_a_sample_rate_between_two_sizes_is_refused_with_the_next_larger(self):
-        rated = {name: value for name, value in FIVE.items() if name != "batch_size"}
+        # Between two sizes it is refused with the next larger.
         with pytest.raises(InvalidParameter, match=r"batch_size=31, 0\.031"):
             TrainingRun.from_dp_sgd(**rated, sample_rate=1 / 33)
 
@@ -52,11 +51,32 @@ class TestDpSgd:
             ({"sample_rate": 0.1}, "sample_rate must be omitted"),
             ({"batches": "shuffled"}, "batches must be one of .*full, cyclic"),
             ({"loss": 3}, "loss must be"),
+            ({"noise_multiplier": -1.0}, "noise_multiplier must be"),
         ],
     )
     def test_what_is_missing_or_said_twice(self, changes, says):
         with pytest.raises(InvalidParameter, match=says):
             TrainingRun.from_dp_sgd(**FIVE | changes)
+
+
+class TestWordsOfOtherLibraries:
+    def run(self, **more):
+        return TrainingRun.from_dp_sgd(**FIVE, **more)
+
+    @pytest.mark.parametrize("other", [{"betas": (0.9, 0.999)}, {"optimizer": "adam"}])
+    def test_of_other_steps_are_refused_with_the_reason(self, other):
+        (name,) = other
+        with pytest.raises(InvalidParameter, match=f"{name} must be left out: .*any optimizer"):
+            self.run(**other)
+
+    def test_that_change_nothing_pass(self):
+        assert self.run(momentum=0.0, nesterov=False, optimizer="SGD") == self.run()
+
+    def test_have_another_word_here(self):
+        with pytest.raises(InvalidType, match="lr must be said as step_size"):
+            self.run(lr=0.1)
+        with pytest.raises(TypeError, match="colour must be left out: no such argument"):
+            self.run(colour="red")
 
 
 TOML = """
@@ -74,8 +94,6 @@ class TestFile:
         assert run.replace(loss=li.Loss(convex=False)) == TrainingRun.from_dp_sgd(**FIVE)
 
     def test_a_certificate_takes_no_short_form(self):
-        from lastiterate.run.serialise import from_dict
-
         with pytest.raises(InvalidParameter, match="run key must be"):
             from_dict(FIVE)
 

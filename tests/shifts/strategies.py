@@ -22,12 +22,10 @@ def random_schedule(rng, longest=40):
 def engine_arguments(schedule):
     """The same, under the engine's names."""
     return {
-        "contraction": schedule["contractions"],
-        "sensitivity": schedule["shifts"],
-        "noise": schedule["noise_stds"],
-        "start": schedule["start"],
+        "contraction": schedule["contractions"], "sensitivity": schedule["shifts"],
+        "noise": schedule["noise_stds"], "start": schedule["start"],
         "diameter": schedule["diameter"],
-    }
+    }  # fmt: skip
 
 
 def written_out(run, idle_before=0):

@@ -34,14 +34,10 @@ def runs(draw, gaps=gaps):
         st.sampled_from([(1.0, 0.0), (1.0, 0.1), (1.0, 10.0), (0.0, 1.0), (1e-3, 1.0)])
     )
     return PeriodicRun(
-        gap=draw(gaps),
-        sensitivity=10 ** draw(st.floats(-2, 1)),
-        noise=noise,
-        period=draw(st.integers(1, 9)),
-        participations=draw(st.integers(0, 30)),
-        tail=draw(st.integers(0, 12)),
-        release_noise=release,
-    )
+        gap=draw(gaps), sensitivity=10 ** draw(st.floats(-2, 1)), noise=noise,
+        period=draw(st.integers(1, 9)), participations=draw(st.integers(0, 30)),
+        tail=draw(st.integers(0, 12)), release_noise=release,
+    )  # fmt: skip
 
 
 class TestEqualsTheArrays:
@@ -67,22 +63,11 @@ class TestEqualsTheArrays:
         st.sampled_from([0.0, 1.0, 1e6, 1e30]),
     )
     def test_expanding_far_beyond_a_float(self, log_c, period, participations, tail, release):
-        run = PeriodicRun(
-            gap=-math.expm1(log_c),
-            sensitivity=1.0,
-            noise=1.0,
-            period=period,
-            participations=participations,
-            tail=tail,
-            release_noise=release,
-        )
-        exact = gdp_of_periodic_run(
-            gap=run.gap,
-            period=period,
-            participations=participations,
-            tail=tail,
-            release_noise=release,
-        )
+        shape = {
+            "gap": -math.expm1(log_c), "period": period, "participations": participations,
+            "tail": tail, "release_noise": release,
+        }  # fmt: skip
+        run, exact = PeriodicRun(**shape, sensitivity=1.0, noise=1.0), gdp_of_periodic_run(**shape)
         assert exact * (1 - mpf(10) ** -14) <= periodic_mu(run) <= exact * (1 + 1e-9)
 
 
@@ -99,90 +84,57 @@ class TestExtremes:
             periodic_mu(run), rel=1e-3 if scale < 1e-307 else 1e-12
         )
 
-    def test_what_overflows_is_infinite(self):
-        run = PeriodicRun(
-            gap=-1.0,
-            sensitivity=1e-200,
-            noise=0.0,
-            period=1,
-            participations=5000,
-            tail=0,
-            release_noise=1.0,
-        )
-        assert periodic_mu(run) == math.inf
-
-    def test_without_any_noise_nothing_is_promised(self):
+    def test_what_overflows_or_has_no_noise_is_infinite(self):
         run = PeriodicRun(gap=0.5, sensitivity=1.0, noise=0.0, period=1, participations=1, tail=0)
         assert periodic_mu(run) == math.inf
+        far = replace(run, gap=-1.0, sensitivity=1e-200, participations=5000, release_noise=1.0)
+        assert periodic_mu(far) == math.inf
+
+
+STATED = {"noise_std": 1.0, "sensitivity": 0.1}
 
 
 class TestEqualsTheTheorems:
+    def compare(self, stated, gap, **counts):
+        mu = periodic_mu(PeriodicRun(gap=gap, sensitivity=0.1, noise=1.0, tail=0, **counts))
+        assert stated <= mu <= stated * (1 + 1e-11)
+
     @given(powers, st.integers(1, 10**7))
     def test_full_batch(self, gap, steps):
-        run = PeriodicRun(
-            gap=gap, sensitivity=0.1, noise=1.0, period=1, participations=steps, tail=0
-        )
         stated = stated_gdp_full_batch_strongly_convex(
-            steps=steps, contraction=_contraction(gap), examples=1, noise_std=1.0, sensitivity=0.1
+            steps=steps, contraction=_contraction(gap), examples=1, **STATED
         )
-        assert stated <= periodic_mu(run) <= stated * (1 + 1e-11)
+        self.compare(stated, gap, period=1, participations=steps)
 
     @given(powers, st.integers(1, 10**5), st.integers(2, 100))
     def test_cyclic(self, gap, epochs, batches):
-        run = PeriodicRun(
-            gap=gap, sensitivity=0.1, noise=1.0, period=batches, participations=epochs, tail=0
-        )
         stated = stated_gdp_cyclic_strongly_convex(
-            epochs=epochs,
-            batches=batches,
-            contraction=_contraction(gap),
-            batch_size=1,
-            noise_std=1.0,
-            sensitivity=0.1,
-        )
-        assert stated <= periodic_mu(run) <= stated * (1 + 1e-11)
+            epochs=epochs, batches=batches, contraction=_contraction(gap), batch_size=1,
+            **STATED,
+        )  # fmt: skip
+        self.compare(stated, gap, period=batches, participations=epochs)
 
 
-class TestLimits:
-    ENDLESS = PeriodicRun(
-        gap=1e-6, sensitivity=1.0, noise=1.0, period=1, participations=10**12, tail=0
-    )
-
-    def test_endless_contraction_converges(self):
-        expected = math.sqrt((2 - 1e-6) / 1e-6)
-        assert periodic_mu(self.ENDLESS) == pytest.approx(expected, rel=1e-12)
-
-    def test_endless_expansion_is_composition(self):
-        run = replace(self.ENDLESS, gap=-1e-3)
-        assert periodic_mu(run) == pytest.approx(1e6, rel=1e-12)
-
-    def test_an_endless_run_in_a_bounded_domain_uses_the_best_window(self):
-        run = replace(self.ENDLESS, gap=0.0)
-        assert periodic_mu(run, diameter=100.0) == pytest.approx(20.0, rel=1e-12)
-
-    def test_a_gap_too_small_for_1_minus_it(self):
-        run = replace(self.ENDLESS, gap=1e-18, participations=4 * 10**8)
-        assert periodic_mu(run) == pytest.approx(2e4, rel=1e-9)
-
-    def test_without_noise_the_whole_distance_is_left_for_the_release(self):
-        run = replace(self.ENDLESS, gap=0.5, noise=0.0, release_noise=4.0, participations=3)
-        assert periodic_mu(run) == pytest.approx((1 + 0.5 + 0.25) / 4, rel=1e-13)
+ENDLESS = PeriodicRun(gap=1e-6, sensitivity=1.0, noise=1.0, period=1, participations=10**12, tail=0)
 
 
-class TestMonotonicity:
-    @given(runs())
-    def test_more_participations_never_less_loss(self, run):
-        more = replace(run, participations=run.participations + 1)
-        assert periodic_mu(more) >= periodic_mu(run) * (1 - 1e-10)
-
-    @given(runs(gaps.filter(lambda gap: gap >= 0)))
-    def test_steps_after_the_last_participation_never_hurt(self, run):
-        assert periodic_mu(replace(run, tail=run.tail + 1)) <= periodic_mu(run) * (1 + 1e-10)
-
-    @given(runs())
-    def test_noise_on_release_never_hurts(self, run):
-        if run.noise > 0:
-            assert periodic_mu(run) <= periodic_mu(replace(run, release_noise=0.0)) * (1 + 1e-10)
+@pytest.mark.parametrize(
+    "changes, diameter, expected, rel",
+    [
+        ({}, math.inf, math.sqrt((2 - 1e-6) / 1e-6), 1e-12),  # contraction converges
+        ({"gap": -1e-3}, math.inf, 1e6, 1e-12),  # expansion is composition
+        ({"gap": 0.0}, 100.0, 20.0, 1e-12),  # a bounded domain has a best window
+        # 1 minus the gap is 1, and without noise all distance is left for the release.
+        ({"gap": 1e-18, "participations": 4 * 10**8}, math.inf, 2e4, 1e-9),
+        (
+            {"gap": 0.5, "noise": 0.0, "release_noise": 4.0, "participations": 3},
+            math.inf, (1 + 0.5 + 0.25) / 4, 1e-13,
+        ),
+    ],
+)  # fmt: skip
+def test_endless_runs(changes, diameter, expected, rel):
+    found = periodic_mu(replace(ENDLESS, **changes), diameter=diameter)
+    assert found == pytest.approx(expected, rel=rel)
 
 
 def _contraction(gap):
