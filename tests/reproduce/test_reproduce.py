@@ -27,9 +27,9 @@ from lastiterate.reproduce import (
     ye_shokri,
 )
 from lastiterate.reproduce import bok_su_altschuler as accuracy
+from lastiterate.reproduce import papers as printed_papers
 from lastiterate.reproduce.coverage import COVERAGE, Availability, summary
 from lastiterate.reproduce.items import Cell, FigureItem, Table, TableItem
-from lastiterate.reproduce import papers as printed_papers
 from lastiterate.reproduce.papers import ITEMS, find, write_page
 from tests.reference import bok_su_altschuler as bsa
 from tests.reference import papers
