@@ -417,7 +417,8 @@ def group_energies(
 def _worst_energy(settings: EpochSettings) -> float:
     """The energy of the most exposed position, from certificates that serve many positions."""
     length = settings.epochs().last_length
-    absent = group_energies(settings, None).earlier if _has_absent(settings) else 0.0
+    is_cut_short = length < settings.length  # then some positions are not in the last epoch
+    absent = group_energies(settings, None).earlier if is_cut_short else 0.0
     worst = max(_single_energy(settings, 0), absent)
     for least, most, each in _COARSE_GROUPS:
         if least < length:
@@ -438,11 +439,6 @@ def _group_energy(settings: EpochSettings, group: EpochTails, enough: float) -> 
     for tail in tails:
         worst = max(worst, _single_energy(settings, tail, max(enough, worst)))
     return worst
-
-
-def _has_absent(settings: EpochSettings) -> bool:
-    """Whether some positions are not in the last epoch, which is cut short."""
-    return settings.epochs().last_length < settings.length
 
 
 @lru_cache(maxsize=128)

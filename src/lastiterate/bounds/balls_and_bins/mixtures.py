@@ -118,6 +118,7 @@ def bin_mixture(run: TrainingRun) -> PrivacyProfile:
     **Bound.** :math:`E_j N(\mu_j, 1)` against N(0, 1), in both directions: :math:`\mu_j` is the
     guarantee of position j, in the last epoch or in all, for the per-step sensitivity
     :math:`\eta C/b`.  If the example is replaced, the second is :math:`E_j N(-\mu_j, 1)`.
+    The examples of a person draw batches independently, and their mus add up.
     Contraction and large batches are as for `random-order/balls-and-bins/average`.
 
     **Holds when.** that bound does, no gradient exceeds C, and an example is left out, or replaced.
@@ -129,11 +130,6 @@ def bin_mixture(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** privacy losses in cells, rounded up.
     """
-    return bin_mixture_for_persons(run)
-
-
-def bin_mixture_for_persons(run: TrainingRun) -> PrivacyProfile:
-    """The mixture for a person whose examples draw batches independently, all draws hidden."""
     return _best(_mixtures(run))
 
 
@@ -232,7 +228,7 @@ BIN_MIXTURE = Bound(
         "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
     ),
     evaluate=bin_mixture,
-    for_persons=bin_mixture_for_persons,
+    for_persons=bin_mixture,
     rests_on=(CONVEX_FIXED_ORDER,),
     charges="mixes over the secret position that the example has drawn, which stays hidden",
 )

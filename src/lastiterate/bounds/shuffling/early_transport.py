@@ -25,10 +25,9 @@ from lastiterate.bounds.shuffling.proof_search import ShuffledProfile
 from lastiterate.bounds.shuffling.transport import (
     JOINT_TRANSPORT,
     LARGEST_MU,
-    PositionLaw,
     TransportProfile,
     has_many_positions,
-    late_counts,
+    position_law,
     positions_of,
     sensitivity_factors,
     shuffled_transport,
@@ -136,15 +135,7 @@ def _quick_profile(
     *,
     transports: bool = True,
 ) -> TransportProfile:
-    laws = []
-    for share, positions in parts:
-        weights, mus = positions.weights(), positions.mus()
-        counts = late_counts(weights) if transports else []
-        directions = [
-            [positions.transport_mus(count, receiving, late) for count in counts]
-            for receiving, late in sensitivity_factors(run)
-        ]
-        laws.append((share, PositionLaw(weights, mus, directions)))
+    laws = [(share, position_law(run, one, transports=transports)) for share, one in parts]
     return TransportProfile.average(laws, failure=failure)
 
 

@@ -51,11 +51,11 @@ def _chords(thresholds: Array, cell: float, values: Array) -> Array:
 
 
 def call_function(
-    weights: Array, spreads: Array, *, end: float, cells: int, groups: IntArray | None = None
+    weights: Array, spreads: Array, *, groups: IntArray, end: float, cells: int
 ) -> CallFunction:
     """Bounds on E (X - K)_+ for terms with these means and standard deviations of the logarithm.
 
-    Terms of the same group share their standard normal variable; by default there are no groups.
+    Terms of the same group share their standard normal variable.
     """
     present = weights > 0.0
     weights, spreads = weights[present], np.maximum(spreads[present], _LEAST_SPREAD)
@@ -64,11 +64,8 @@ def call_function(
     ends = end / _FINER
     cell = ends / cells
     grids = cell[:, None] * np.arange(cells + 1, dtype=np.float64)
-    if groups is None:
-        own = _term_calls(weights, spreads, grids)
-    else:
-        members = _members_of(weights.size, groups[present])
-        own = np.stack([_group_calls(weights[one], spreads[one], grids) for one in members])
+    members = _members_of(weights.size, groups[present])
+    own = np.stack([_group_calls(weights[one], spreads[one], grids) for one in members])
     terms = ((_masses_on_grid(calls, cell[:, None]), np.zeros(ends.size)) for calls in own)
     total = _sum_of(terms, own[..., -1].sum(axis=0), cell, cells)
     values = np.zeros(total.masses.shape)

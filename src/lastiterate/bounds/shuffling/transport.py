@@ -110,13 +110,19 @@ def shuffled_transport(run: TrainingRun) -> TransportProfile:
     The number of late positions is chosen among a few; any choice is valid.
     """
     positions = positions_of(run)
-    weights, mus = positions.weights(), positions.mus()
-    counts = late_counts(weights) if mus.max() < LARGEST_MU else []
+    law = position_law(run, positions, transports=float(positions.mus().max()) < LARGEST_MU)
+    return TransportProfile(law.weights, law.mus, law.directions)
+
+
+def position_law(run: TrainingRun, positions: Positions, *, transports: bool) -> PositionLaw:
+    """The law of the position, with a transport for each number of late positions, or none."""
+    weights = positions.weights()
+    counts = _late_counts(weights) if transports else []
     directions = [
         [positions.transport_mus(count, receiving, late) for count in counts]
         for receiving, late in sensitivity_factors(run)
     ]
-    return TransportProfile(weights, mus, directions)
+    return PositionLaw(weights, positions.mus(), directions)
 
 
 def positions_of(
@@ -159,7 +165,7 @@ def has_many_positions(positions: Positions) -> bool:
     return positions.weights().size >= _FEWEST_POSITIONS
 
 
-def late_counts(weights: Array) -> list[int]:
+def _late_counts(weights: Array) -> list[int]:
     """The numbers of late positions that are tried."""
     before = np.cumsum(weights) - weights
     counts = {int(np.searchsorted(before, share)) for share in _LATE_SHARES}

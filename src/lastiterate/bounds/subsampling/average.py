@@ -666,7 +666,7 @@ def _by_moments(
     exceeded = _tail(largest, coarse)
     low = coarse[exceeded >= 0.99][-1] if exceeded[0] >= 0.99 else 0.0
     high = min(1.1 * coarse[exceeded > _NEGLIGIBLE][-1], top) if exceeded[0] > _NEGLIGIBLE else top
-    single = [1.0] if 0.0 < 1.0 < high else []
+    single = [1.0] if high > 1.0 else []
     levels = np.unique(np.concatenate([[0.0, top], single, np.linspace(low, high, _LEVELS)]))
     tail = _tail(largest, levels)
     at_least_one = probability * float(listed.counts.sum())

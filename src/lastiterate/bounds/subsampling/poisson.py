@@ -9,7 +9,7 @@ them (`LinearPlan`).  `docs/tightness.md#poisson-batches` has the theorem.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, product
 
@@ -433,12 +433,14 @@ class LinearPlan:
     release: float
     noise: tuple[NoiseAges, ...]
     groups: tuple[PlanGroup, ...]
-    _log_c: float = field(init=False, repr=False, default=0.0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_log_c", log_of(self.gap))
         self._check_noise()
         self._check_participations()
+
+    @property
+    def _log_c(self) -> float:
+        return log_of(self.gap)
 
     def variance(self, group: PlanGroup) -> float:
         """The variance of the noise that the group uses, rounded down."""
