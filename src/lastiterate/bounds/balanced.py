@@ -276,7 +276,7 @@ def _others_that_wait(rule: BatchRule, wait: int) -> int:
 def _latest_participations(
     rule: BatchRule, steps: int, waits: tuple[int, ...], before: int
 ) -> tuple[IntArray, Array]:
-    """The latest steps, from 1, that may see an example, and how often.
+    """The latest steps, from 1 on, in which an example may take part, and how often.
 
     So many steps after the last two participations of the last draw, if it has them, and `before`
     steps after the last one of the draw before, it is not seen.  Draws before very many others

@@ -78,7 +78,7 @@ def momentum_transport(run: TrainingRun) -> TransportProfile:
     r"""The profile of a secret position in a shuffled run with momentum.
 
     **Bound.** At every epsilon the least of :math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)` and of
-    the best transport between positions (`shuffling.transport`).  mu_j is that of a position in
+    the best transport between positions (`TransportProfile`).  mu_j is that of a position in
     the last epoch, whatever the positions in earlier ones.  The mu of the example at a late
     position against it at a receiving one has participations at both, the receiving one being
     any: with momentum a later position need not be the more exposed one.
@@ -380,7 +380,7 @@ def epoch_settings(run: TrainingRun) -> EpochSettings:
 
 
 def _few_digits(value: float) -> float:
-    """The number, or a little less: so runs with the same ratio of noises agree in it."""
+    """The number, rounded down so that runs with the same ratio of noises agree in it."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(mantissa, _RELEASE_BITS)), exponent - _RELEASE_BITS)
 

@@ -102,7 +102,7 @@ def balls_and_bins_composition_delta_lower_bound(run: TrainingRun, epsilon: floa
 
 
 def _ratio_if_left_out(run: TrainingRun) -> float:
-    """The ratio of gradient and noise: a gradient may be longer than the differences of any two."""
+    """The largest gradient over the noise; it may be longer than the difference of any two."""
     if run.adjacency != "replace" or run.gradient_bound is None:
         return quantities.ratio(run)
     return quantities.ratio(run) * max(run.gradient_bound / run.sensitivity, 1.0)
@@ -200,7 +200,7 @@ def _epochs(run: TrainingRun) -> Counter[tuple[float, ...]]:
 
 
 def few_levels(ratios: Array, most: int) -> list[float]:
-    """The ratios, in their order, each rounded up, to at most so many values."""
+    """The ratios in their order, rounded up to at most `most` values."""
     if np.unique(ratios).size > most:
         levels = np.geomspace(ratios.min(), ratios.max(), most + 1)[1:]
         levels[-1] = ratios.max()
@@ -209,7 +209,7 @@ def few_levels(ratios: Array, most: int) -> list[float]:
 
 
 def rounded_up(ratio: float) -> float:
-    """The ratio, with all roundings on the way to it."""
+    """The ratio, raised by all roundings on the way to it."""
     return at_least(ratio, ulps=quantities.WIDENING)
 
 
@@ -337,7 +337,7 @@ def repeated(law: RatioLaw, times: int, cells: int) -> RatioLaw:
             return total if total is not None else law
         law = sum_of(law, law)
         while law.step > 2.0 * law.log_spread / cells:
-            law = _refined(law)
+            law = _refine(law)
 
 
 def sum_of(one: RatioLaw, other: RatioLaw) -> RatioLaw:
@@ -371,7 +371,7 @@ def sum_of(one: RatioLaw, other: RatioLaw) -> RatioLaw:
         heights = np.exp(step * (present.first - first + np.arange(below, dtype=np.float64)))
         total[0] += absent.zero * float(present.masses[:below] @ heights)
         zero += absent.zero * float(present.masses[:below].sum())
-    return _trimmed(
+    return _trim(
         RatioLaw(
             step,
             first,
@@ -397,13 +397,13 @@ def _neighbours(differences: IntArray, step: float) -> tuple[IntArray, Array]:
 def _on_one_grid(one: RatioLaw, other: RatioLaw) -> tuple[RatioLaw, RatioLaw]:
     """Both laws on the finer grid; one step is a power of 2 of the other."""
     while one.step > other.step:
-        one = _refined(one)
+        one = _refine(one)
     while other.step > one.step:
-        other = _refined(other)
+        other = _refine(other)
     return one, other
 
 
-def _refined(law: RatioLaw) -> RatioLaw:
+def _refine(law: RatioLaw) -> RatioLaw:
     """The law on a grid twice as fine."""
     masses = np.zeros(2 * law.masses.size - 1)
     masses[::2] = law.masses
@@ -418,7 +418,7 @@ def _refined(law: RatioLaw) -> RatioLaw:
     )
 
 
-def _trimmed(law: RatioLaw) -> RatioLaw:
+def _trim(law: RatioLaw) -> RatioLaw:
     """The law on the part of the grid that holds all but a negligible part of it."""
     masses, points = law.masses, law.points
     means = masses * points

@@ -236,7 +236,7 @@ LAST_EPOCHS_AVERAGE = Bound(
 
 
 def _step_groups(run: TrainingRun, epoch: range) -> list[range]:
-    """Groups of steps whose positions count as the last of them, which is the most exposed.
+    """Groups of steps; a position in a group counts as its last step, the most exposed.
 
     With a schedule every step is a group, since the last need not be the most exposed.
     """
@@ -246,7 +246,7 @@ def _step_groups(run: TrainingRun, epoch: range) -> list[range]:
 
 
 def _parts_from_end(epoch: range, edges: Iterable[int]) -> list[range]:
-    """Parts of an epoch, from its end, whose edges are so many steps before that."""
+    """The epoch in parts, from its end; `edges` are numbers of steps before the end."""
     end = len(epoch)
     return [epoch[end - last : end - first] for first, last in pairwise(edges)]
 

@@ -105,7 +105,7 @@ EARLY_TRANSPORT = Bound(
 
 
 def _with_shared_curvature(run: TrainingRun) -> TrainingRun:
-    """The run, for an example that is left out with the curvature of the penalty alone.
+    """The run; if an example is left out, its steps have the curvature of the penalty alone.
 
     Without the example a step has a part of its batch's curvature, but all of the penalty's.
     """
@@ -140,7 +140,7 @@ def _quick_profile(
 
 
 def earlier_epoch_factors(run: TrainingRun, gap: float) -> tuple[EarlierFactor, ...]:
-    """Probabilities of factors of what earlier epochs add, where positions are drawn anew."""
+    """`earlier_factors` of the run; one certain factor if the order is drawn once."""
     if run.batches.resampling is not Resampling.EACH_EPOCH:
         return ((1.0, 1.0),)
     length = run.batches.batches_per_epoch
@@ -177,7 +177,7 @@ def earlier_factors(
     large, and others after them, hide the true participations and the others.
 
     *Proof.* These shifts are in proportion to the variance of the steps up to the end of the last
-    epoch but one, whose participations are one block of `sparse_patterns`.  Hence they also hide
+    epoch but one, whose participations are one block of `shifts.patterns`.  Hence they also hide
     participations spread over these steps in proportion to the variance, followed by one at the end
     of the last epoch.  Those have at least the true sums from every step on, and mu does not
     decrease in these sums (`docs/tightness.md#averages`).

@@ -120,7 +120,7 @@ class Positions(ABC):
         """
 
     def revealed(self) -> tuple[Array, Array]:
-        """The probabilities and mus of positions, told apart further where that is worthwhile."""
+        """The probabilities and mus of positions, in finer groups where that is worthwhile."""
         return self.weights(), self.mus()
 
     def mixture(self, hidden: int, noise_share: float) -> PositionMixture:
@@ -173,7 +173,7 @@ class Positions(ABC):
     def mus_of_exact_last(
         self, participations: list[Participations], reserved: Spent = NOTHING_SPENT
     ) -> Array:
-        """`mus_of`, where noise before the last participation hides it, too."""
+        """`mus_of`, less where noise before the last participation hides it, too."""
         if self._short_steps is None:
             return self.mus_of(participations, reserved)
         mus = early_mus(
@@ -190,7 +190,7 @@ class Positions(ABC):
         return 0.0 if self._short_steps is None else self._short_steps.failure
 
     def absent(self, batches: int) -> float:
-        """The probability of being in none of so many batches of an epoch, exactly 0 if it is."""
+        """The probability of being in none of this many batches of an epoch; 0 is exact."""
         run = self._run
         return (run.examples - batches * run.batch_size) / run.examples
 
@@ -426,7 +426,7 @@ class PositionsEachEpoch(Positions):
         before, chances = self._positions_before()
         earlier_mus = self.mus_of([*self._ends, Participations(before)], reserved)
         cut = self._parts[0].tails[hidden:]
-        paired_weights, paired_mus = self._paired(weights[: cut.size], cut, reserved)
+        paired_weights, paired_mus = self._pairs(weights[: cut.size], cut, reserved)
         return BesideWindows(
             np.append(paired_weights, weights[cut.size :]),
             np.append(paired_mus, mus[cut.size :]),
@@ -439,7 +439,7 @@ class PositionsEachEpoch(Positions):
         if len(self._parts) == 1:
             return weights, mus
         cut = self._parts[0].tails
-        paired_weights, paired_mus = self._paired(weights[: cut.size], cut)
+        paired_weights, paired_mus = self._pairs(weights[: cut.size], cut)
         return (
             np.append(paired_weights, weights[cut.size :]),
             np.append(paired_mus, mus[cut.size :]),
@@ -455,7 +455,7 @@ class PositionsEachEpoch(Positions):
         chances[-1] += max(1.0 - float(chances.sum()), 0.0)
         return tails + self.last_length, chances
 
-    def _paired(
+    def _pairs(
         self, weights: Array, tails: IntArray, reserved: Spent = NOTHING_SPENT
     ) -> tuple[Array, Array]:
         """Groups in the truncated epoch, each with all groups in the epoch before."""
@@ -609,7 +609,7 @@ def few_edges(count: int, groups: int = FEW_GROUPS) -> IntArray:
 
 
 def with_no_position(values: Array, value: float, probability: float) -> Array:
-    """`values`, and one more for an example without a position, if that is possible."""
+    """`values`, and `value` for an example without a position, unless its probability is 0."""
     return np.append(values, value) if probability > 0.0 else np.asarray(values, dtype=np.float64)
 
 
@@ -737,7 +737,7 @@ class EndWindows:
         return np.asarray(up(np.sqrt(scale / variances), MILLIONS_OF_ROUNDINGS) + TINY)
 
     def with_least_costs(self, gap: float, preferring_later: float = 1.0) -> EndWindows:
-        """Returns these windows, each position in the cheaper of its own and the next later one.
+        """The same windows, each position in the cheaper of its own and the next later one.
 
         The later one may be so many times as expensive: it has fewer positions.
         """

@@ -69,7 +69,7 @@ def shuffled_joint_transport(run: TrainingRun) -> PrivacyProfile:
     r"""The profile of a secret position with joint transport from late positions to early ones.
 
     **Bound.** At every epsilon the least of :math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)`, of the
-    best transport between positions (`shuffling.transport`), and of :math:`\sum_e p_e
+    best transport between positions (`TransportProfile`), and of :math:`\sum_e p_e
     B_e(\alpha_e)`, with :math:`B_e(a) = E(e^{m_e G - m_e^2/2} + e^{n_e G - n_e^2/2} X - a)_+`
     and :math:`X = \sum_j F_j e^{\rho_j z_j - \rho_j^2/2}` over windows of the last steps, plus the
     terms of late positions that are retained or transported one by one.  The mu of the example at

@@ -144,7 +144,7 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     Theorem C.3; Dong, Roth and Su 2022, Theorem 9; Harris 1960.
 
     **Computed as** exponential moments of :math:`\mu(V)^2`, by a recursion over few blocks of steps
-    (`subsampling.participation_energy`), with one Lagrange multiplier; R and :math:`\theta` are
+    (`subsampling.energy_moments`), with one Lagrange multiplier; R and :math:`\theta` are
     chosen by rough moments, and any choice is valid.  For deltas near the rounding of the
     composition, R = 0.  In short runs, and where a single participation decides, also by the law of
     `random-order/sampled/average`, with R = 0.

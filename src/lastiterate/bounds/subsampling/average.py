@@ -401,7 +401,7 @@ def contractions_without_example(run: TrainingRun) -> list[LimitedContraction]:
     for size in dict.fromkeys(sizes):
         exact = float(gap(size))
         everyone = size >= batches.examples - run.examples_per_person
-        failure = 0.0 if everyone else _exceeded_with(run, size)
+        failure = 0.0 if everyone else _larger_batch_probability(run, size)
         usable = float(np.nextafter(exact, 0.0)) if exact > _LEAST_GAP else 0.0
         contractions.append(LimitedContraction(usable, failure if exact >= 0.0 else 1.0))
     return contractions
@@ -412,11 +412,12 @@ def _size_hardly_exceeded(run: TrainingRun, failure: float) -> int:
     low, high = run.batches.batch_size, run.batches.examples - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _exceeded_with(run, middle) <= failure else (middle + 1, high)
+        rare = _larger_batch_probability(run, middle) <= failure
+        low, high = (low, middle) if rare else (middle + 1, high)
     return high
 
 
-def _exceeded_with(run: TrainingRun, size: int) -> float:
+def _larger_batch_probability(run: TrainingRun, size: int) -> float:
     """The probability of more than `size` other examples in any step, by Chernoff's bound."""
     count, share = run.batches.examples - 1, run.batches.share
     number = size + 1

@@ -74,7 +74,7 @@ def law_with_release(steps: int, probability: float, release_in_steps: float) ->
     chosen = _slope(steps, probability, release_in_steps)
     if chosen is None:
         return participation_law(steps, probability)
-    parts = _parts(steps, probability, chosen)
+    parts = _face_parts(steps, probability, chosen)
     costs = _steep_costs(parts.steep, chosen.slope, release_in_steps)
     spectrum = transforms(in_cells(costs, parts.cell), parts.steep)
     return law_on_grid((spectrum * parts.flat).sum(axis=0), parts.cell, parts.cut + _TAIL)
@@ -147,7 +147,7 @@ def _longest_steep(steps: int, probability: float, slope: float) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
+class _FaceParts:
     """Probabilities of N participations in k steep steps, and transforms of the R - k flat ones."""
 
     steep: Array
@@ -157,7 +157,7 @@ class _Parts:
 
 
 @lru_cache(maxsize=4)
-def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
+def _face_parts(steps: int, probability: float, chosen: _Slope) -> _FaceParts:
     slope, longest, least = chosen
     steep = _steep_masses(longest, probability, slope)
     counts, masses, cut = face_counts(steps, probability)
@@ -169,7 +169,7 @@ def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
     steep_end = _quantile(_steep_costs(steep, slope, least), steep)
     cell = cell_of_grid(flat_end + steep_end)
     spectrum = transforms(in_cells(costs, cell), masses)
-    return _Parts(steep, coefficients(spectrum, steps - longest), cell, cut)
+    return _FaceParts(steep, coefficients(spectrum, steps - longest), cell, cut)
 
 
 def _steep_masses(longest: int, probability: float, slope: float) -> Array:

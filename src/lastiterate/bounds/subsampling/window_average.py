@@ -141,7 +141,7 @@ def _best_of_windows(run: TrainingRun, probability: float, lost: float) -> Priva
 
 
 def _best_length(run: TrainingRun, probability: float) -> int:
-    """How many steps a plan for average participations makes use of."""
+    """The number of steps that a plan for average participations uses."""
     window = min(run.steps, _LONGEST_WINDOW)
     plan = _plan(run, probability, window, start=quantities.diameter(run))
     return max(int(np.count_nonzero(plan[1:-1] < quantities.diameter(run))) + 1, 1)
