@@ -70,7 +70,7 @@ _USUAL_DELTA = 1e-12  # below it failures begin to count, and the bound without 
 _PREFERRING_LATER = 1.25  # so much more may the next later window of a position cost
 _REACH = 0.55  # of the tail of the first position that no window hides; windows end there
 _PROBABILITY_ROUNDINGS = ulps(64.0)  # roundings of probabilities of positions and of earlier epochs
-_HOPELESS = 2.0  # a coarse mixture so many times above the known delta is given up
+_GIVE_UP_FACTOR = 2.0  # a coarse mixture so many times above the known delta is given up
 _COARSE_GRID = MixtureGrid(cells=300, step=0.05, spacing=0.6)
 _FINE_GRID = MixtureGrid(cells=1500, step=0.002, spacing=0.3)
 
@@ -574,7 +574,7 @@ class MixtureSearch:
         start = _EARLY_START if self.early else MixtureParameters()
         values = _EARLY_VALUES if self.early else _VALUES
         best, least = best_by_coordinates(start, values, cost)
-        if not least < _HOPELESS * delta:
+        if not least < _GIVE_UP_FACTOR * delta:
             return None
         return self._mixture(limit, best, epsilon, _FINE_GRID)
 

@@ -78,10 +78,7 @@ _VALUES = {
     "extra_multiplier": (-0.4, -0.2, 0.0, 0.3),
     "noise": (0.3, 0.6, LARGEST_NOISE_SHARE),
 }
-
-
 _EARLY_START = TransportParameters(hidden=0.2, first_window=1.5)
-
 _EARLY_VALUES = {
     "late": (0.02, 0.05, 0.1, 0.18, 0.25, 0.35, 0.5),
     "hidden": (0.02, 0.05, 0.1, 0.2, 0.35, 0.6),
@@ -102,7 +99,6 @@ class TransportGrid:
 
 
 _COARSE_GRID = TransportGrid(receiving=8, every_nth_knot=2, cells=500, step=0.25)
-
 _FINE_GRID = TransportGrid(receiving=40, every_nth_knot=1, cells=4000, step=0.1)
 
 
