@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.balanced import _before, _draws_that_wait, _last_two, _positions
+from lastiterate.bounds.balanced import (
+    _draws_that_wait,
+    _last_two_waits,
+    _latest_participations,
+    _waits_of_draw_before,
+)
 from tests.bounds.runs import described, dp_sgd
 from tests.reference.balanced_batches import adaptive_deltas, deltas
 from tests.reference.random_allocation import deltas as deltas_of_one
@@ -148,10 +153,10 @@ class TestLastIterate:
         """Of all sets some have `most` participations after a step; of those charged, no fewer."""
         rule = li.BalancedSampled(6, 3, 2)
         sets = list(_sets(rule.steps_per_draw, 2, steps))
-        terms = list(product(_last_two(rule, steps), _before(rule, steps)))
+        terms = list(product(_last_two_waits(rule, steps), _waits_of_draw_before(rule, steps)))
         assert sum(one * other for (_, one), (_, other) in terms) == pytest.approx(1.0, abs=1e-14)
         charged = [
-            (_positions(rule, steps, waits, before)[0] - 1, chance * share)
+            (_latest_participations(rule, steps, waits, before)[0] - 1, chance * share)
             for (waits, chance), (before, share) in terms
         ]
         for k, most in product(range(steps + 1), range(5)):

@@ -1,4 +1,4 @@
-"""The last iterate of runs with momentum, or the average of iterates, in a fixed batch order."""
+"""What runs with momentum release, or with an average of iterates, in a fixed or secret order."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ from lastiterate.run.training_run import TrainingRun, Unbounded
 from lastiterate.shifts.momentum.certificate import LinearRun
 from lastiterate.shifts.momentum.mu import Energies, EpochTails, MomentumEpochs, recursion_mu
 from lastiterate.shifts.momentum.recursion import Averaged, Momentum, Recursion
+
+_MOST_WORK = 60_000  # positions times steps that are solved one by one
+_MOST_WORK_WITHOUT_EPOCHS = 300_000  # the same where steps differ, and nothing else is known
+_SINGLE_TAILS = 24  # the latest positions, each solved by itself
+_GROUP_WIDTH = 1.3  # of groups of the others: their largest tail over their least
+_COARSE_GROUPS = (  # least and largest tail, and whether each is charged in its own step
+    (1, 1, False), (2, 2, False), (3, 3, False), (4, 7, True), (8, 15, True), (16, 23, False),
+    (24, 31, False), (32, 10**9, False),
+)  # fmt: skip
+_FEW_TAILS = 8  # groups of so many positions are solved one by one where they may be the worst
+_LATE_TAILS = (16, 40)  # positions with shorter tails are late, all tried
+_RELEASE_BITS = 30  # of the ratio of the noise on release to that of a step
+_DELAY = 20  # steps by which participations in earlier epochs are charged later
 
 
 def momentum(run: TrainingRun) -> GaussianProfile:
@@ -60,32 +73,99 @@ def momentum_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
     return [GaussianProfile(min(quantities.widened(mu), composed)) for mu in position_mus(run)]
 
 
-def _both(run: TrainingRun) -> str | None:
+@lru_cache(maxsize=8)
+def momentum_transport(run: TrainingRun) -> TransportProfile:
+    r"""The profile of a secret position in a shuffled run with momentum.
+
+    **Bound.** At every epsilon the least of :math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)` and of
+    the best transport between positions (`TransportProfile`).  mu_j is that of a position in
+    the last epoch, whatever the positions in earlier ones.  The mu of the example at a late
+    position against it at a receiving one has participations at both, the receiving one being
+    any: with momentum a later position need not be the more exposed one.
+
+    **Holds when.** `fixed-order/momentum` does, steps are equal, and single examples are shuffled
+    uniformly and in secret, once or before every epoch.
+
+    **Tight.** Not measured against a lower bound of its own.
+
+    **Source.** This library (docs/momentum.md, docs/tightness.md#transport).
+
+    **Computed as** sums of Gaussian curves, rounded up.
+    """
+    settings, ratio = epoch_settings(run), ratio_of(run)
+    groups = tail_groups(settings)
+    by_tail, absent = last_epoch_mus(run)
+    sizes = np.array([group.most - group.least + 1 for group in groups], dtype=np.float64)
+    length = len(by_tail)
+    none = (run.batches.examples - length * run.batches.batch_size) / run.batches.examples
+    weights = with_no_position(sizes * np.float64(run.batches.share), none, none)
+    mus = with_no_position(np.array([by_tail[group.least] for group in groups]), absent, none)
+    directions: list[list[np.ndarray]] = []
+    counts = [
+        count
+        for count in sorted({sum(g.least < tails for g in groups) for tails in _LATE_TAILS})
+        if 0 < count < len(groups)
+    ]
+    for receiving, late in sensitivity_factors(run):
+        anew = run.batches.resampling is Resampling.EACH_EPOCH
+        earlier = 1.0 if anew else (receiving + late) ** 2
+        found = []
+        for count in counts if mus.max() < LARGEST_MU else []:
+            others = EpochTails(groups[count].least, length - 1)
+            parts = [group_energies(settings, group, others) for group in groups[:count]]
+            composed = earlier * settings.epochs().earlier_epochs + late**2 + receiving**2
+            energies = [
+                min(
+                    earlier * one.earlier + late**2 * one.group + receiving**2 * one.other,
+                    composed,
+                )
+                for one in parts
+            ]
+            found.append(np.array([mu_of(ratio, energy) for energy in energies]))
+        directions.append([one for one in found if np.all(np.isfinite(one))])
+    return TransportProfile(weights, mus, directions)
+
+
+def _momentum_and_average(run: TrainingRun) -> str | None:
     both = run.momentum != 0.0 and run.average is not None
     return f"momentum={run.momentum!r} and average={run.average!r}" if both else None
 
 
-def _neither(run: TrainingRun) -> str | None:
+def _plain_steps(run: TrainingRun) -> str | None:
     return "plain steps" if run.has_plain_steps else None
+
+
+def _unequal_steps(run: TrainingRun) -> str | None:
+    return None if has_regular_epochs(run) else "unequal steps, or positions of several epochs"
 
 
 NOT_BOTH = Hypothesis(
     "momentum or an average of iterates, not both at once",
-    _both,
+    _momentum_and_average,
     "publish the last iterate, or train without momentum",
 )
 
+
 NOT_PLAIN = Hypothesis(
     "momentum or an average of iterates",
-    _neither,
+    _plain_steps,
     f"{conditions.NOTHING_TO_DO}: see fixed-order/convex for plain steps",
 )
+
 
 UNBOUNDED = Hypothesis(
     "an unbounded domain",
     lambda run: None if isinstance(run.domain, Unbounded) else f"{run.domain!r}",
     "do not project: a projection may turn what the buffer has hidden",
 )
+
+
+EQUAL_STEPS = Hypothesis(
+    "equal steps, and every position visited once in each epoch",
+    _unequal_steps,
+    "keep step_size, noise_std and momentum fixed, and the buffer filled",
+)
+
 
 NEEDS = (
     conditions.ONLY_LAST_ITERATE,
@@ -94,6 +174,7 @@ NEEDS = (
     conditions.NOISY,
     NOT_BOTH,
 )
+
 
 MOMENTUM = Bound(
     id="fixed-order/momentum",
@@ -112,26 +193,22 @@ MOMENTUM = Bound(
 )
 
 
-# mu of each position of runs with momentum, or with an average of iterates.
-
-_MOST_WORK = 60_000  # positions times steps that are solved one by one
-
-_MOST_WORK_WITHOUT_EPOCHS = 300_000  # the same where steps differ, and nothing else is known
-
-_SINGLE_TAILS = 24  # the latest positions, each solved by itself
-
-_WIDTH = 1.3  # of groups of the others: their largest tail over their least
-
-_COARSE = (  # least and largest tail, and whether each is charged in its own step
-    (1, 1, False), (2, 2, False), (3, 3, False), (4, 7, True), (8, 15, True), (16, 23, False),
-    (24, 31, False), (32, 10**9, False),
-)  # fmt: skip
-
-_FEW_TAILS = 8  # groups of so many positions are solved one by one where they may be the worst
-
-_BITS = 30  # of the ratio of the noise on release to that of a step
-
-_DELAY = 20  # steps by which participations in earlier epochs are charged later
+MOMENTUM_TRANSPORT = Bound(
+    id="random-order/shuffled/momentum",
+    gives="the average over the example's position in a secret order, for SGD with momentum or an "
+    "average of iterates",
+    covers=JOINT_TRANSPORT.covers,
+    needs=(NOT_PLAIN, conditions.SECRET_ORDER, *NEEDS, EQUAL_STEPS),
+    certainty=Certainty.UPPER,
+    beyond_plain_steps=True,
+    source=Citation(
+        "lastiterate", 2026, "Certificates for momentum", "docs, momentum and tightness"
+    ),
+    evaluate=momentum_transport,
+    rests_on=(MOMENTUM,),
+    charges="averages over the example's secret position, and keeps that position hidden",
+    quick=False,
+)
 
 
 def worst_mu(run: TrainingRun) -> float:
@@ -226,6 +303,38 @@ def has_regular_epochs(run: TrainingRun) -> bool:
     return has_equal_steps(run) and (anew or run.batches.period == run.batches.batches_per_epoch)
 
 
+def last_epoch_mus(run: TrainingRun) -> tuple[list[float], float]:
+    """mu by tail in the last epoch, and mu of an example that takes no part in it.
+
+    The run has equal steps.  Positions in earlier epochs may be any.
+    """
+    settings = epoch_settings(run)
+    ratio = ratio_of(run)
+    composed = float(settings.epochs().earlier_epochs)  # the energy of all earlier epochs
+    absent = mu_of(ratio, min(group_energies(settings, None).earlier, composed))
+    mus: list[float] = []
+    for group in tail_groups(settings):
+        if group.least == group.most:
+            energy = _single_energy(settings, group.least)
+        else:
+            energies = group_energies(settings, group)
+            energy = energies.earlier + energies.group
+        mu = mu_of(ratio, min(energy, composed + 1.0))
+        mus += [mu] * (group.most - group.least + 1)
+    return mus, absent
+
+
+def mu_of(ratio: float, energy: float) -> float:
+    """mu of an energy for a sensitivity of 1, at this ratio of sensitivity to noise."""
+    return up(ratio * math.sqrt(energy), FEW_ROUNDINGS) if math.isfinite(energy) else math.inf
+
+
+def ratio_of(run: TrainingRun) -> float:
+    """The sensitivity of a batch over the noise of a step, rounded up."""
+    noise = float(np.max(run.noise_std))
+    return at_least(max(quantities.gradient_change(run) / noise, TINY), ulps=4)
+
+
 @dataclass(frozen=True)
 class EpochSettings:
     """The quantities that energies of positions depend on, in units of the noise of a step."""
@@ -271,9 +380,9 @@ def epoch_settings(run: TrainingRun) -> EpochSettings:
 
 
 def _few_digits(value: float) -> float:
-    """The number, or a little less: so runs with the same ratio of noises agree in it."""
+    """The number, rounded down so that runs with the same ratio of noises agree in it."""
     mantissa, exponent = math.frexp(value)
-    return math.ldexp(math.floor(math.ldexp(mantissa, _BITS)), exponent - _BITS)
+    return math.ldexp(math.floor(math.ldexp(mantissa, _RELEASE_BITS)), exponent - _RELEASE_BITS)
 
 
 def tail_groups(settings: EpochSettings) -> list[EpochTails]:
@@ -282,7 +391,7 @@ def tail_groups(settings: EpochSettings) -> list[EpochTails]:
     groups = [EpochTails(tail, tail) for tail in range(min(_SINGLE_TAILS, length))]
     least = len(groups)
     while least < length:
-        most = min(max(math.floor(least * _WIDTH), least + 1), length - 1)
+        most = min(max(math.floor(least * _GROUP_WIDTH), least + 1), length - 1)
         most = length - 1 if length - 1 - most < 3 else most
         groups.append(EpochTails(least, most))
         least = most + 1
@@ -308,9 +417,10 @@ def group_energies(
 def _worst_energy(settings: EpochSettings) -> float:
     """The energy of the most exposed position, from certificates that serve many positions."""
     length = settings.epochs().last_length
-    absent = group_energies(settings, None).earlier if _has_absent(settings) else 0.0
+    is_cut_short = length < settings.length  # then some positions are not in the last epoch
+    absent = group_energies(settings, None).earlier if is_cut_short else 0.0
     worst = max(_single_energy(settings, 0), absent)
-    for least, most, each in _COARSE:
+    for least, most, each in _COARSE_GROUPS:
         if least < length:
             group = EpochTails(least, min(most, length - 1), each)
             worst = max(worst, _group_energy(settings, group, enough=worst))
@@ -331,11 +441,6 @@ def _group_energy(settings: EpochSettings, group: EpochTails, enough: float) -> 
     return worst
 
 
-def _has_absent(settings: EpochSettings) -> bool:
-    """Whether some positions are not in the last epoch, which is cut short."""
-    return settings.epochs().last_length < settings.length
-
-
 @lru_cache(maxsize=128)
 def _single_energy(settings: EpochSettings, tail: int, enough: float = 0.0) -> float:
     """The energy of one position; rough where it is below `enough`."""
@@ -343,33 +448,6 @@ def _single_energy(settings: EpochSettings, tail: int, enough: float = 0.0) -> f
         return _exact_energy(settings, tail, enough)
     found = group_energies(settings, EpochTails(tail, tail), enough=enough)
     return found.earlier + found.group
-
-
-def last_epoch_mus(run: TrainingRun) -> tuple[list[float], float]:
-    """mu by tail in the last epoch, and mu of an example that takes no part in it.
-
-    The run has equal steps.  Positions in earlier epochs may be any.
-    """
-    settings = epoch_settings(run)
-    ratio = ratio_of(run)
-    composed = float(settings.epochs().earlier_epochs)  # the energy of all earlier epochs
-    absent = mu_of(ratio, min(group_energies(settings, None).earlier, composed))
-    mus: list[float] = []
-    for group in tail_groups(settings):
-        if group.least == group.most:
-            energy = _single_energy(settings, group.least)
-        else:
-            energies = group_energies(settings, group)
-            energy = energies.earlier + energies.group
-        mu = mu_of(ratio, min(energy, composed + 1.0))
-        mus += [mu] * (group.most - group.least + 1)
-    return mus, absent
-
-
-def ratio_of(run: TrainingRun) -> float:
-    """The sensitivity of a batch over the noise of a step, rounded up."""
-    noise = float(np.max(run.noise_std))
-    return at_least(max(quantities.gradient_change(run) / noise, TINY), ulps=4)
 
 
 def _exact_energy(settings: EpochSettings, tail: int, enough: float) -> float:
@@ -388,94 +466,3 @@ def _exact_energy(settings: EpochSettings, tail: int, enough: float) -> float:
         enough,
     )
     return up(mu * mu, FEW_ROUNDINGS)
-
-
-def mu_of(ratio: float, energy: float) -> float:
-    """mu of an energy for a sensitivity of 1, at this ratio of sensitivity to noise."""
-    return up(ratio * math.sqrt(energy), FEW_ROUNDINGS) if math.isfinite(energy) else math.inf
-
-
-# Shuffled runs with momentum, or with an average of iterates: the secret position stays hidden.
-
-_LATE_TAILS = (16, 40)  # positions with shorter tails are late, all tried
-
-
-@lru_cache(maxsize=8)
-def momentum_transport(run: TrainingRun) -> TransportProfile:
-    r"""The profile of a secret position in a shuffled run with momentum.
-
-    **Bound.** At every epsilon the least of :math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)` and of
-    the best transport between positions (`shuffling.transport`).  mu_j is that of a position in
-    the last epoch, whatever the positions in earlier ones.  The mu of the example at a late
-    position against it at a receiving one has participations at both, the receiving one being
-    any: with momentum a later position need not be the more exposed one.
-
-    **Holds when.** `fixed-order/momentum` does, steps are equal, and single examples are shuffled
-    uniformly and in secret, once or before every epoch.
-
-    **Tight.** Not measured against a lower bound of its own.
-
-    **Source.** This library (docs/momentum.md, docs/tightness.md#transport).
-
-    **Computed as** sums of Gaussian curves, rounded up.
-    """
-    settings, ratio = epoch_settings(run), ratio_of(run)
-    groups = tail_groups(settings)
-    by_tail, absent = last_epoch_mus(run)
-    sizes = np.array([group.most - group.least + 1 for group in groups], dtype=np.float64)
-    length = len(by_tail)
-    none = (run.batches.examples - length * run.batches.batch_size) / run.batches.examples
-    weights = with_no_position(sizes * np.float64(run.batches.share), none, none)
-    mus = with_no_position(np.array([by_tail[group.least] for group in groups]), absent, none)
-    directions: list[list[np.ndarray]] = []
-    counts = [
-        count
-        for count in sorted({sum(g.least < tails for g in groups) for tails in _LATE_TAILS})
-        if 0 < count < len(groups)
-    ]
-    for receiving, late in sensitivity_factors(run):
-        anew = run.batches.resampling is Resampling.EACH_EPOCH
-        earlier = 1.0 if anew else (receiving + late) ** 2
-        found = []
-        for count in counts if mus.max() < LARGEST_MU else []:
-            others = EpochTails(groups[count].least, length - 1)
-            parts = [group_energies(settings, group, others) for group in groups[:count]]
-            composed = earlier * settings.epochs().earlier_epochs + late**2 + receiving**2
-            energies = [
-                min(
-                    earlier * one.earlier + late**2 * one.group + receiving**2 * one.other,
-                    composed,
-                )
-                for one in parts
-            ]
-            found.append(np.array([mu_of(ratio, energy) for energy in energies]))
-        directions.append([one for one in found if np.all(np.isfinite(one))])
-    return TransportProfile(weights, mus, directions)
-
-
-def _irregular(run: TrainingRun) -> str | None:
-    return None if has_regular_epochs(run) else "unequal steps, or positions of several epochs"
-
-
-EQUAL_STEPS = Hypothesis(
-    "equal steps, and every position visited once in each epoch",
-    _irregular,
-    "keep step_size, noise_std and momentum fixed, and the buffer filled",
-)
-
-MOMENTUM_TRANSPORT = Bound(
-    id="random-order/shuffled/momentum",
-    gives="the average over the example's position in a secret order, for SGD with momentum or an "
-    "average of iterates",
-    covers=JOINT_TRANSPORT.covers,
-    needs=(NOT_PLAIN, conditions.SECRET_ORDER, *NEEDS, EQUAL_STEPS),
-    certainty=Certainty.UPPER,
-    beyond_plain_steps=True,
-    source=Citation(
-        "lastiterate", 2026, "Certificates for momentum", "docs, momentum and tightness"
-    ),
-    evaluate=momentum_transport,
-    rests_on=(MOMENTUM,),
-    charges="averages over the example's secret position, and keeps that position hidden",
-    quick=False,
-)

@@ -13,12 +13,10 @@ from scipy.stats import binom
 
 import lastiterate as li
 from lastiterate.bounds import quantities
-from lastiterate.bounds.balls_and_bins import mixtures as early_mixture
 from lastiterate.bounds.balls_and_bins import mixtures as module
 from lastiterate.bounds.balls_and_bins.divergence import MixtureDivergence, MixtureGrid, MixturePair
-from lastiterate.bounds.balls_and_bins.mixtures import BIN_MIXTURE, pairs_of
+from lastiterate.bounds.balls_and_bins.mixtures import BIN_MIXTURE, MixtureSearch, pairs_of
 from lastiterate.bounds.shuffling.positions import EndWindows
-from lastiterate.bounds.shuffling.proof_search import MixtureSearch
 from lastiterate.bounds.subsampling.average import Majorant, fixed_size_majorant
 from tests.bounds.balls_and_bins.draws import RULES, SHUFFLED, seen
 from tests.bounds.climbing import ShortSteps, worst_share
@@ -252,27 +250,27 @@ def short(rule, shape, ratio, least, contraction, adjacency):
 
 def of_drift(run, one, short_steps):
     """The limit with these short steps."""
-    rule, _ = early_mixture.counterpart_of(run)
+    rule, _ = module.counterpart_of(run)
     # The shuffled run whose positions are those that are drawn, with one gradient's change.
     loss = replace(run.loss, strong_convexity=run.loss.regulariser)
     kept = run.replace(adjacency="zero-out", sensitivity=run.loss.lipschitz)
     shuffled = kept.replace(loss=loss, batches=rule(run.batches.examples, 1))
     parts = [
-        (share, early_mixture.positions_of(shuffled, short_steps, factor))
-        for share, factor in early_mixture.earlier_epoch_factors(shuffled, short_steps.gap)
+        (share, module.positions_of(shuffled, short_steps, factor))
+        for share, factor in module.earlier_epoch_factors(shuffled, short_steps.gap)
     ]
     return replace(one, parts=parts, short_steps=short_steps)
 
 
 def limited(run, short_steps=None, drift=0.0):
     """Batches of any size; an example changes a step by the same wherever it is, if drift is 0."""
-    one = early_mixture.limited_batches(run)[0]
+    one = module.limited_batches(run)[0]
     return of_drift(run, one, short_steps or replace(one.short_steps, drift=max(drift, 1e-300)))
 
 
 def without_windows(rng, run, short_steps):
     """delta by the mixture over positions, at every epsilon."""
-    profile = early_mixture.bounded(run, limited(run, short_steps)).without_windows
+    profile = module.bounded(run, limited(run, short_steps)).without_windows
     return profile.deltas(np.array(EPSILONS))
 
 
@@ -281,7 +279,7 @@ def with_windows(rng, run, short_steps):
     parts = limited(run, short_steps).parts
     hidden = int(rng.integers(1, parts[0][1].weights().size))
     noise, first = float(rng.choice([0.3, 0.7, 0.95])), int(rng.integers(0, 6))
-    mixture = early_mixture.EarlyMixtures(parts, 1.0).mixture(hidden, noise, first)
+    mixture = module.EarlyMixtures(parts, 1.0).mixture(hidden, noise, first)
 
     def delta(pair, epsilon):
         return MixtureDivergence(mixture, pair, epsilon, ROUGH).delta(epsilon)
@@ -341,7 +339,7 @@ class TestShortSteps:
     def test_a_participation_inside_its_window_costs_more_than_one_before_it(self, monkeypatch):
         """Steps keep next to nothing of earlier noise, and the last one shows its participation."""
         arguments = li.BallsAndBins, (6, 6), 2.0, 0.05, 0.06, "zero-out"
-        mixtures = early_mixture.EarlyMixtures(limited(short(*arguments)).parts, 1.0)
+        mixtures = module.EarlyMixtures(limited(short(*arguments)).parts, 1.0)
         exact = Instance(np.random.default_rng(0), *arguments)
         exact.factors, exact.added = np.full(6, 0.05), np.ones((2, 6))
         exact.epsilons = (2.0, 3.0, 4.0)
@@ -432,7 +430,7 @@ class TestWhatShortStepsAreCharged:
         """l' = 1 - eta M' - c kappa with K examples in a batch, the differing one included."""
         run = short_run(rule, adjacency, outputs=outputs)
         draws = 97 if rule is li.BallsAndBins else run.steps
-        for one in early_mixture.limited_batches(run):
+        for one in module.limited_batches(run):
             curvature = one.short_steps.curvature
             size = (curvature / 0.5 - 0.01) * 512 / 0.25
             assert size == pytest.approx(round(size), abs=1e-6)
@@ -451,9 +449,9 @@ class TestWhatShortStepsAreCharged:
     def test_failures_in_both_data_sets(self, rule, adjacency):
         """tau of the first law, and e^epsilon times tau of the second."""
         run, failure = short_run(rule, adjacency), 1e-7
-        one = early_mixture.limited_batches(run)[0]
+        one = module.limited_batches(run)[0]
         often = replace(one, short_steps=replace(one.short_steps, failure=failure))
-        limits = [early_mixture.bounded(run, limit) for limit in (one, often)]
+        limits = [module.bounded(run, limit) for limit in (one, often)]
         epsilons = np.array([0.5, 2.0, 4.0])
         seldom, more = (limit.without_windows.deltas(epsilons) for limit in limits)
         charged = failure * (1.0 + np.exp(epsilons))
@@ -476,6 +474,6 @@ class TestShortAccounts:
 
     def test_steps_on_the_largest_batches_may_lose_all_noise(self, rule):
         barely = short_run(rule, "replace", step_size=3.8)
-        assert not early_mixture.limited_batches(barely)
+        assert not module.limited_batches(barely)
         found = [li.account(barely, bounds=id_).epsilon(1e-5) for id_ in (EARLY, WINDOWED)]
         assert found[0] == found[1]

@@ -79,7 +79,7 @@ def drawn(rng):
 
 def transported(rng, run, short_steps):
     """delta by transport, at every epsilon."""
-    profile = module._quick(run, module._parts(run, short_steps), short_steps.failure)
+    profile = module._quick_profile(run, module._parts(run, short_steps), short_steps.failure)
     return np.array([profile.delta(epsilon) for epsilon in EPSILONS])
 
 
@@ -255,7 +255,7 @@ class TestStages:
         run = run.replace(
             noise_std=0.018 / 512, loss=replace(run.loss, regulariser=0.1, strong_convexity=0.1)
         )
-        largest = [one.mus().max() for _, one in module._parts(run, module._exchanged(run))]
+        largest = [one.mus().max() for _, one in module._parts(run, module._exchange_steps(run))]
         assert min(largest) < module.LARGEST_MU < max(largest)
         report = li.account(run)
         assert report.lower.epsilon(1e-5) <= report.epsilon(1e-5) < math.inf

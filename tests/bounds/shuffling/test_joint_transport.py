@@ -10,10 +10,9 @@ from scipy.special import ndtr
 import lastiterate as li
 from lastiterate.bounds.shuffling.joint_transport import (
     JointTransport,
-    PositionLaws,
     TransportGrid,
 )
-from lastiterate.bounds.shuffling.positions import PositionsEachEpoch
+from lastiterate.bounds.shuffling.positions import PositionLaws, PositionsEachEpoch
 from lastiterate.bounds.shuffling.proof_search import ShuffledProfile
 from lastiterate.bounds.shuffling.transport import (
     positions_of,

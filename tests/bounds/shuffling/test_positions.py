@@ -304,7 +304,7 @@ class TestShortSteps:
     def test_windows_lose_what_gradients_drift(self, late, outputs):
         """l' = 1 - eta M - c kappa; the radius has the shifts of windows and of all others."""
         run = short_run(li.ShuffledEachEpoch, outputs=outputs)
-        positions = positions_of(run, early_transport._exchanged(run))
+        positions = positions_of(run, early_transport._exchange_steps(run))
         windows = positions.windows(np.array([0, 8]), np.arange(5), 0.9, late, beside=0.7)
         q = math.sqrt(2.0 * math.log(run.steps / positions.failure))
         radius = math.sqrt(2 * outputs) + q + late + 0.7

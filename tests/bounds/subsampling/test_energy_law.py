@@ -7,7 +7,6 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 from lastiterate.bounds.subsampling import energy_law
-from lastiterate.bounds.subsampling import energy_law as energy_with_release
 from lastiterate.bounds.subsampling.energy_law import law_with_release, participation_law
 from tests.bounds.subsampling.simulated import simulated_energies
 from tests.reference.enumeration import law_of_mu, participations
@@ -83,7 +82,7 @@ class TestReleaseEnumerated:
             assert above(law, level) >= chances[mus**2 > level + 1e-9].sum() - 1e-12
 
     def test_is_the_law_of_the_plan(self, steps, probability, worth):
-        chosen = energy_with_release._slope(steps, probability, worth)
+        chosen = energy_law._slope(steps, probability, worth)
         if chosen is None:
             pytest.skip("too little noise on release to be of use: the law is that without it")
         law = law_with_release(steps, probability, worth)

@@ -5,10 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling import energy_moments as block_shifts
-from lastiterate.bounds.subsampling import energy_moments as counted_moments
-from lastiterate.bounds.subsampling import energy_moments as energy_moments_
-from lastiterate.bounds.subsampling import energy_moments as face_moments_
+from lastiterate.bounds.subsampling import energy_moments as module
 from lastiterate.bounds.subsampling.energy_moments import (
     Block,
     binomial_window,
@@ -77,7 +74,7 @@ class TestFaces:
 
     def test_long_steps_cost_more_but_little(self, monkeypatch):
         fine = face_moments(600, 0.05, 60.0, RATES)
-        monkeypatch.setattr(face_moments_, "_PARTS", 1e9)
+        monkeypatch.setattr(module, "_LONG_STEPS_IN_RELEASE", 1e9)
         single = face_moments(600, 0.05, 60.0, RATES)
         assert np.all(single.logs <= fine.logs)
         assert np.all(fine.logs <= 1.03 * single.logs)
@@ -91,7 +88,7 @@ def test_no_rate_depends_on_the_others(others):
     """Neither at once nor before, though at some all that is known is that they are huge."""
     problem = {"gap": 1e-4, "steps": 300, "probability": 0.1, "release": 9.0}
     alone = energy_moments(**problem, rates=(0.5, 4.0)).logs
-    energy_moments_._cache.cache_clear()
+    module._moment_cache.cache_clear()
     energy_moments(**problem, rates=(*others, 4.0))
     after = energy_moments(**problem, rates=(0.5, 4.0)).logs
     assert after == pytest.approx(alone, rel=1e-12)
@@ -152,21 +149,21 @@ class Instance:
 @pytest.fixture
 def coarse(monkeypatch):
     """Blocks of several steps, with more participations than are distinguished."""
-    monkeypatch.setattr(block_shifts, "_GROWTH", 0.5)
-    monkeypatch.setattr(block_shifts, "_BLOCK", 2.0)
-    monkeypatch.setattr(counted_moments, "_MOST_IN_BLOCK", 1)
-    monkeypatch.setattr(counted_moments, "_MEMORIES", 20.0)
+    monkeypatch.setattr(module, "_BLOCK_GROWTH", 0.5)
+    monkeypatch.setattr(module, "_BLOCK_MEMORIES", 2.0)
+    monkeypatch.setattr(module, "_MOST_IN_BLOCK", 1)
+    monkeypatch.setattr(module, "_COUNTED_MEMORIES", 20.0)
 
 
 def changed(monkeypatch, change):
     """Blocks that are not what they are."""
-    honest = block_shifts.blocks
+    honest = module.blocks
 
     def dishonest(*given):
         for block in honest(*given):
             yield change(block)
 
-    monkeypatch.setattr(energy_moments_, "blocks", dishonest)
+    monkeypatch.setattr(module, "blocks", dishonest)
 
 
 @pytest.mark.usefixtures("coarse")
@@ -194,9 +191,9 @@ class TestCounted:
         assert self.worst() > 1e-3
 
     def test_too_few_of_the_last_are_noticed(self, monkeypatch):
-        honest = counted_moments._log_binomial
+        honest = module._log_binomial
         monkeypatch.setattr(
-            counted_moments, "_log_binomial", lambda steps, p, most: honest(steps, 0.9 * p, most)
+            module, "_log_binomial", lambda steps, p, most: honest(steps, 0.9 * p, most)
         )
         assert self.worst() > 1e-3
 
@@ -215,7 +212,7 @@ class TestAveraged:
         reached = np.cumsum(np.cumsum(steps, axis=1), axis=2)  # increasing in both
         chances = rng.dirichlet(np.ones(in_block + 1), size=counts).T
         chances = np.where(np.arange(in_block + 1)[:, None] <= np.arange(counts), chances, 0.0)
-        ends = (counted_moments._End(unit, 1.0 - share), counted_moments._End(least, share))
+        ends = (module._End(unit, 1.0 - share), module._End(least, share))
         with np.errstate(divide="ignore"):
             return reached, np.log(chances), ends, width
 
@@ -223,7 +220,7 @@ class TestAveraged:
     def literally(reached, log_chances, ends, width):
         found = np.full((*reached.shape[:2], width), -np.inf)
         for n, of_n in enumerate(np.exp(log_chances)):
-            for end in ends if n else (counted_moments._End(0, 1.0),):
+            for end in ends if n else (module._End(0, 1.0),):
                 for j in range(n, reached.shape[1]):
                     weight = of_n[j] * end.probability
                     there = reached[:, j - n, n * end.cells : n * end.cells + width]
@@ -237,7 +234,7 @@ class TestAveraged:
         problem = self.problem(seed, size)
         exact = self.literally(*problem)
         assert np.all(
-            np.abs(counted_moments._averaged(*problem) - exact) <= 1e-12 * (1.0 + np.abs(exact))
+            np.abs(module._log_mean_exp_by_count(*problem) - exact) <= 1e-12 * (1.0 + np.abs(exact))
         )
 
 
@@ -245,7 +242,7 @@ class TestChances:
     @pytest.mark.parametrize("age, steps", [(0, 3), (4, 2), (10, 5)])
     def test_are_those_of_an_urn(self, age, steps):
         block = Block(age, steps, 1.0, 1.0, 1.0, 1.0)
-        found = np.exp(counted_moments._log_chances(block, 4, 4))
+        found = np.exp(module._log_chances(block, 4, 4))
         for j in range(min(age + steps, 4) + 1):
             for n in range(j + 1):
                 ways = math.comb(steps, n) * math.comb(age, j - n)
@@ -254,16 +251,16 @@ class TestChances:
 
     def test_more_in_a_block_are_taken_together(self):
         block = Block(10, 5, 1.0, 1.0, 1.0, 1.0)
-        few = np.exp(counted_moments._log_chances(block, 4, 2))
+        few = np.exp(module._log_chances(block, 4, 2))
         assert few.shape == (3, 5)
         assert np.allclose(few.sum(axis=0), 1.0)
 
     @pytest.mark.parametrize("steps, probability", [(5, 0.3), (400, 0.01), (10**6, 4e-6)])
     def test_next_to_none_come_more_often(self, steps, probability):
-        most = counted_moments._most(steps, probability)
-        logs = counted_moments._log_binomial(steps, probability, most)
+        most = module._most_participations(steps, probability)
+        logs = module._log_binomial(steps, probability, most)
         assert math.fsum(np.exp(logs)) == pytest.approx(1.0, abs=1e-8)
-        assert math.exp(counted_moments._log_beyond(steps, probability, most)) <= math.exp(-40.0)
+        assert math.exp(module._log_beyond(steps, probability, most)) <= math.exp(-40.0)
 
 
 def test_counting_helps():

@@ -76,7 +76,7 @@ class TestTightness:
         )
         # D/noise over the square root of c^-2 + c^-4 + .., for as many steps as a window has.
         found, c = SAMPLED.profile(rare).epsilon(1e-5), 1 + 0.1 * smoothness
-        steps = np.arange(1.0, window_average._LONGEST + 1)
+        steps = np.arange(1.0, window_average._LONGEST_WINDOW + 1)
         least = li.GaussianProfile(1 / math.sqrt((c ** (-2 * steps)).sum())).epsilon(1e-5)
         assert least <= found <= 1.05 * least
 
@@ -90,7 +90,7 @@ class TestBatchesOfRandomSize:
 
     def test_a_batch_that_is_too_large_costs_delta(self):
         run = RUN.replace(batches=li.PoissonSampled(1_000, 100), sensitivity=0.4)
-        assert POISSON.profile(run).delta(50.0) >= window_average._NEVER
+        assert POISSON.profile(run).delta(50.0) >= window_average._CHARGED_FAILURE
         cut = run.replace(batches=li.PoissonSampled(1_000, 100, largest_batch=100))
         assert POISSON.profile(cut).delta(50.0) < 1e-15
 

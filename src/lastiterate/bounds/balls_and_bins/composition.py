@@ -23,13 +23,14 @@ from lastiterate.run.batch_rules.drawn import BallsAndBins, BallsAndBinsEachEpoc
 from lastiterate.run.training_run import TrainingRun
 
 LARGEST_RATIO = 20.0  # of sensitivity and noise, of all steps of one batch
-
 _MOST_LEVELS = 8  # different levels of noise in an epoch
-
 MOST_EPOCHS = 12  # different epochs
-
 # Points of a grid in a standard deviation, for up to so many batches an epoch.
 _CELLS = ((8, 400), (64, 160), (2_000, 80), (10**18, 50))
+_FARTHEST = 11.0  # standard deviations, beyond which there is 1e-28
+_LEAST_MASS, _LEAST_MEAN = 1e-30, 1e-22  # what a grid need not hold, of the whole
+_CELL_ROUNDINGS = 256.0  # of the mass of a cell of one term, times the cells of a deviation
+_SUM_ROUNDINGS = 16.0  # of the value of a sum of two
 
 
 def balls_and_bins_composition(run: TrainingRun) -> PrivacyProfile:
@@ -100,6 +101,76 @@ def balls_and_bins_composition_delta_lower_bound(run: TrainingRun, epsilon: floa
     )
 
 
+def _ratio_if_left_out(run: TrainingRun) -> float:
+    """The largest gradient over the noise; it may be longer than the difference of any two."""
+    if run.adjacency != "replace" or run.gradient_bound is None:
+        return quantities.ratio(run)
+    return quantities.ratio(run) * max(run.gradient_bound / run.sensitivity, 1.0)
+
+
+def _too_long_gradients(run: TrainingRun) -> str | None:
+    if not np.min(run.noise_std) > 0.0:
+        return None
+    found = _ratio_if_left_out(run)
+    return None if found <= LARGEST_RATIO else f"{found:.4g}"
+
+
+def _too_little_noise(run: TrainingRun) -> str | None:
+    """The steps of one batch, if it is drawn once, count as one step with less noise."""
+    if run.batches.resampling is Resampling.EACH_EPOCH or not np.min(run.noise_std) > 0.0:
+        return None
+    epochs = -(-run.steps // run.batches.batches_per_epoch)
+    found = _ratio_if_left_out(run) * math.sqrt(epochs)
+    return None if found <= LARGEST_RATIO else f"{epochs} epochs, which make it {found:.4g}"
+
+
+MORE_NOISE = "use more noise: below this, composition/fixed-order is as good"
+
+
+ENOUGH_NOISE_OF_ALL_EPOCHS = Hypothesis(
+    "sensitivity/(batch_size noise_std) sqrt(epochs) of a batch that is drawn once at most "
+    f"{LARGEST_RATIO:g}",
+    _too_little_noise,
+    MORE_NOISE,
+)
+
+
+ENOUGH_NOISE_FOR_GRADIENTS = Hypothesis(
+    f"the largest gradient over (batch_size noise_std) at most {LARGEST_RATIO:g}",
+    _too_long_gradients,
+    MORE_NOISE,
+)
+
+
+BALLS_AND_BINS_COMPOSITION = Bound(
+    id="composition/balls-and-bins",
+    gives="all iterates together, with amplification by the hidden batch of every epoch",
+    covers=(BallsAndBins, BallsAndBinsEachEpoch),
+    needs=(
+        conditions.BOUNDED_GRADIENTS,
+        conditions.SECRET_BATCHES,
+        conditions.enough_noise(LARGEST_RATIO, remedy=MORE_NOISE),
+        ENOUGH_NOISE_FOR_GRADIENTS,
+        ENOUGH_NOISE_OF_ALL_EPOCHS,
+    ),
+    certainty=Certainty.UPPER,
+    beyond_plain_steps=True,  # later steps only post-process the noisy gradients
+    source=Citation(
+        "Chua et al.",
+        2025,
+        "Balls-and-bins sampling for DP-SGD",
+        "the dominating pair",
+        also=Citation(
+            "Feldman and Shenfeld", 2025, "Privacy amplification by random allocation", "the pair"
+        ),
+    ),
+    evaluate=balls_and_bins_composition,
+    delta_lower_bound=balls_and_bins_composition_delta_lower_bound,
+    charges="charges every iterate, less for the batch that the example has drawn in secret",
+    line_style=LineStyle(ORANGE),
+)
+
+
 def _epochs(run: TrainingRun) -> Counter[tuple[float, ...]]:
     """The ratios of the steps of each epoch, rounded up, and how many epochs have them.
 
@@ -129,7 +200,7 @@ def _epochs(run: TrainingRun) -> Counter[tuple[float, ...]]:
 
 
 def few_levels(ratios: Array, most: int) -> list[float]:
-    """The ratios, in their order, each rounded up, to at most so many values."""
+    """The ratios in their order, rounded up to at most `most` values."""
     if np.unique(ratios).size > most:
         levels = np.geomspace(ratios.min(), ratios.max(), most + 1)[1:]
         levels[-1] = ratios.max()
@@ -138,7 +209,7 @@ def few_levels(ratios: Array, most: int) -> list[float]:
 
 
 def rounded_up(ratio: float) -> float:
-    """The ratio, with all roundings on the way to it."""
+    """The ratio, raised by all roundings on the way to it."""
     return at_least(ratio, ulps=quantities.WIDENING)
 
 
@@ -181,106 +252,25 @@ def _law_of_sum(counts: Counter[float]) -> RatioLaw:
     return total
 
 
-def _ratio_if_left_out(run: TrainingRun) -> float:
-    """The ratio of gradient and noise: a gradient may be longer than the differences of any two."""
-    if run.adjacency != "replace" or run.gradient_bound is None:
-        return quantities.ratio(run)
-    return quantities.ratio(run) * max(run.gradient_bound / run.sensitivity, 1.0)
-
-
-def _too_long_gradients(run: TrainingRun) -> str | None:
-    if not np.min(run.noise_std) > 0.0:
-        return None
-    found = _ratio_if_left_out(run)
-    return None if found <= LARGEST_RATIO else f"{found:.4g}"
-
-
-def _too_little_noise(run: TrainingRun) -> str | None:
-    """The steps of one batch, if it is drawn once, count as one step with less noise."""
-    if run.batches.resampling is Resampling.EACH_EPOCH or not np.min(run.noise_std) > 0.0:
-        return None
-    epochs = -(-run.steps // run.batches.batches_per_epoch)
-    found = _ratio_if_left_out(run) * math.sqrt(epochs)
-    return None if found <= LARGEST_RATIO else f"{epochs} epochs, which make it {found:.4g}"
-
-
-MORE_NOISE = "use more noise: below this, composition/fixed-order is as good"
-
-ENOUGH_NOISE_OF_ALL_EPOCHS = Hypothesis(
-    "sensitivity/(batch_size noise_std) sqrt(epochs) of a batch that is drawn once at most "
-    f"{LARGEST_RATIO:g}",
-    _too_little_noise,
-    MORE_NOISE,
-)
-
-ENOUGH_NOISE_FOR_GRADIENTS = Hypothesis(
-    f"the largest gradient over (batch_size noise_std) at most {LARGEST_RATIO:g}",
-    _too_long_gradients,
-    MORE_NOISE,
-)
-
-BALLS_AND_BINS_COMPOSITION = Bound(
-    id="composition/balls-and-bins",
-    gives="all iterates together, with amplification by the hidden batch of every epoch",
-    covers=(BallsAndBins, BallsAndBinsEachEpoch),
-    needs=(
-        conditions.BOUNDED_GRADIENTS,
-        conditions.SECRET_BATCHES,
-        conditions.enough_noise(LARGEST_RATIO, remedy=MORE_NOISE),
-        ENOUGH_NOISE_FOR_GRADIENTS,
-        ENOUGH_NOISE_OF_ALL_EPOCHS,
-    ),
-    certainty=Certainty.UPPER,
-    beyond_plain_steps=True,  # later steps only post-process the noisy gradients
-    source=Citation(
-        "Chua et al.",
-        2025,
-        "Balls-and-bins sampling for DP-SGD",
-        "the dominating pair",
-        also=Citation(
-            "Feldman and Shenfeld", 2025, "Privacy amplification by random allocation", "the pair"
-        ),
-    ),
-    evaluate=balls_and_bins_composition,
-    delta_lower_bound=balls_and_bins_composition_delta_lower_bound,
-    charges="charges every iterate, less for the batch that the example has drawn in secret",
-    line_style=LineStyle(ORANGE),
-)
-
-
-# The law of a sum of independent log-normal variables, on a geometric grid.
-#
-# The variables are likelihood ratios :math:`e^{rz - r^2/2}` with a standard normal z.  A law has
-# masses at the points :math:`e^{hn}`, a mass at 0, and a mean `infinite` that lies beyond the last
-# point.  Every value is replaced by its two neighbours on the grid, with the same mean, so the law
-# on
-# the grid is larger in convex order: all its hockey-stick divergences, in both directions, are
-# upper
-# bounds.  Values above the last point move there and leave the rest of their mean to infinity;
-# values
-# below the first point are divided between it and 0.
-#
-# The sum of two points of a grid, :math:`e^{hn}(1 + e^{hD})`, lies at the same distance from its
-# neighbours for all n.  So a sum of two laws takes one product of vectors for each difference D.
-# All terms are positive, and nothing cancels: small masses are as precise as large ones.
-#
-# **Rounding.**  `mass_error` bounds the relative error of every mass, and `value_error` the
-# relative
-# error of values: a weight that is off by w shifts the value that was divided by at most h w of
-# itself.
-
-_FARTHEST = 11.0  # standard deviations, beyond which there is 1e-28
-
-_LEAST_MASS, _LEAST_MEAN = 1e-30, 1e-22  # what a grid need not hold, of the whole
-
-_CELL_ROUNDINGS = 256.0  # of the mass of a cell of one term, times the cells of a deviation
-
-_SUM_ROUNDINGS = 16.0  # of the value of a sum of two
-
-
 @dataclass(frozen=True, eq=False)
 class RatioLaw:
-    """Masses at e^(step n) for n = first, first + 1, .., at 0, and a mean beyond the last."""
+    r"""The law of a sum of independent likelihood ratios, on a geometric grid.
+
+    The variables are :math:`e^{rz - r^2/2}` with standard normal z.  There are masses at the points
+    :math:`e^{hn}`, h = step and n = first, first + 1, .., a mass `zero` at 0, and a mean `infinite`
+    that lies beyond the last point.  Every value is replaced by its two neighbours on the grid,
+    with the same mean, so the law on the grid is larger in convex order: all its hockey-stick
+    divergences, in both directions, are upper bounds.  Values above the last point move there and
+    leave the rest of their mean to infinity; values below the first point are divided between it
+    and 0.
+
+    The sum of two points of a grid, :math:`e^{hn}(1 + e^{hD})`, lies at the same distance from its
+    neighbours for all n.  So a sum of two laws takes one product of vectors for each difference D.
+    All terms are positive, and nothing cancels: small masses are as precise as large ones.
+
+    `mass_error` bounds the relative error of every mass, and `value_error` the relative error of
+    values: a weight that is off by w shifts the value that was divided by at most h w of itself.
+    """
 
     step: float
     first: int
@@ -333,6 +323,23 @@ def log_normal(spread: float, step: float) -> RatioLaw:
     )
 
 
+def repeated(law: RatioLaw, times: int, cells: int) -> RatioLaw:
+    """The law of the sum of so many independent variables with this law.
+
+    Grids become finer with the sums, to keep `cells` points in half a standard deviation or more.
+    """
+    total = None
+    while True:
+        if times & 1:
+            total = law if total is None else sum_of(total, law)
+        times >>= 1
+        if not times:
+            return total if total is not None else law
+        law = sum_of(law, law)
+        while law.step > 2.0 * law.log_spread / cells:
+            law = _refine(law)
+
+
 def sum_of(one: RatioLaw, other: RatioLaw) -> RatioLaw:
     """The law of the sum of two independent variables."""
     one, other = _on_one_grid(one, other)
@@ -364,7 +371,7 @@ def sum_of(one: RatioLaw, other: RatioLaw) -> RatioLaw:
         heights = np.exp(step * (present.first - first + np.arange(below, dtype=np.float64)))
         total[0] += absent.zero * float(present.masses[:below] @ heights)
         zero += absent.zero * float(present.masses[:below].sum())
-    return _trimmed(
+    return _trim(
         RatioLaw(
             step,
             first,
@@ -375,23 +382,6 @@ def sum_of(one: RatioLaw, other: RatioLaw) -> RatioLaw:
             value_error=max(one.value_error, other.value_error) + ulps(_SUM_ROUNDINGS),
         )
     )
-
-
-def repeated(law: RatioLaw, times: int, cells: int) -> RatioLaw:
-    """The law of the sum of so many independent variables with this law.
-
-    Grids become finer with the sums, to keep `cells` points in half a standard deviation or more.
-    """
-    total = None
-    while True:
-        if times & 1:
-            total = law if total is None else sum_of(total, law)
-        times >>= 1
-        if not times:
-            return total if total is not None else law
-        law = sum_of(law, law)
-        while law.step > 2.0 * law.log_spread / cells:
-            law = _refined(law)
 
 
 def _neighbours(differences: IntArray, step: float) -> tuple[IntArray, Array]:
@@ -407,14 +397,14 @@ def _neighbours(differences: IntArray, step: float) -> tuple[IntArray, Array]:
 def _on_one_grid(one: RatioLaw, other: RatioLaw) -> tuple[RatioLaw, RatioLaw]:
     """Both laws on the finer grid; one step is a power of 2 of the other."""
     while one.step > other.step:
-        one = _refined(one)
+        one = _refine(one)
     while other.step > one.step:
-        other = _refined(other)
+        other = _refine(other)
     return one, other
 
 
-def _refined(law: RatioLaw) -> RatioLaw:
-    """Returns the same law on a grid with a point between every two."""
+def _refine(law: RatioLaw) -> RatioLaw:
+    """The law on a grid twice as fine."""
     masses = np.zeros(2 * law.masses.size - 1)
     masses[::2] = law.masses
     return RatioLaw(
@@ -428,7 +418,7 @@ def _refined(law: RatioLaw) -> RatioLaw:
     )
 
 
-def _trimmed(law: RatioLaw) -> RatioLaw:
+def _trim(law: RatioLaw) -> RatioLaw:
     """The law on the part of the grid that holds all but a negligible part of it."""
     masses, points = law.masses, law.points
     means = masses * points

@@ -11,7 +11,7 @@ direction of one of several windows w.  With independent standard normal G and :
 
 the first sum over positions outside windows, the last over those in windows, whose earlier
 participations cost :math:`n_i` with probability :math:`q_i`; or the same with 1 for one of the two
-L.  Given G that is a call function (`lognormal_differences`).  It does not decrease in G, so sums
+L.  Given G that is a call function (`shuffling.lognormal`).  It does not decrease in G, so sums
 over cells of G, with the value at the upper end of each cell, lie above it.
 `docs/tightness.md#balls-and-bins` says why a run is no easier to distinguish than these mixtures.
 """

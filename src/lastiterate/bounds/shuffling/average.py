@@ -2,7 +2,8 @@
 
 Given the order, which does not depend on the data, a fixed-order bound holds.  Hockey-stick
 divergence is jointly convex, so the average of the delta curves over all orders holds too
-(`docs/tightness.md#averages`).
+(`docs/tightness.md#averages`).  Where steps may expand, the positions in the last epochs are
+averaged over.
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_PAIRS = 600  # of groups in the last epoch and in the one before, if the last is truncated
-
 GIVEN_THE_ORDER = (CONVEX_FIXED_ORDER, NON_CONVEX)
-
 MIXTURE = Citation(
     "Bok, Su and Altschuler",
     2024,
@@ -104,130 +103,25 @@ def average_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
     cap, epochs = quantities.diameter(run), epochs_of(run)
     final, length = epochs[-1], run.batches.batches_per_epoch
     mus, weights = [], []
-    absent, groups = 1.0 - len(final) / length, _groups(run, final)
+    absent, groups = 1.0 - len(final) / length, _step_groups(run, final)
     truncated = absent > 0.0 and len(epochs) > 1
     before = [(1.0, epochs[-2:-1])]  # the epoch before, or parts of it with their probabilities
     if truncated:
         few = max(1, min(FEW_GROUPS, _MOST_PAIRS // len(groups)))
-        parts = _parted(epochs[-2], few_edges(length, few).tolist())
+        parts = _parts_from_end(epochs[-2], few_edges(length, few).tolist())
         before = [(len(part) / length, [part]) for part in parts]
     for group in groups:
         for probability, seen in before:
             mus.append(latest_order_mu(run, cap, [*epochs[:-2], *seen], last=group[-1]))
             weights.append(len(group) / length * probability)
     if truncated:
-        for group in _groups(run, epochs[-2]):
+        for group in _step_groups(run, epochs[-2]):
             mus.append(latest_order_mu(run, cap, epochs[:-2], last=group[-1]))
             weights.append(absent * len(group) / length)
     elif absent > 0.0:
         mus.append(0.0)  # the example takes no part at all
         weights.append(absent)
     return GaussianMixtureProfile(weights, [quantities.widened(mu) for mu in mus])
-
-
-def last_position_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
-    """A lower bound on this bound's delta, from the very last batch alone; 0 if none is known."""
-    regular = run.batches.period is not None or run.batches.resampling is Resampling.EACH_EPOCH
-    if not (regular and run.is_constant) or CONVEX_FIXED_ORDER.unmet(run):
-        return 0.0
-    last, epochs = convex(run), epochs_of(run)
-    if run.batches.period is None and len(epochs) > 1 and len(epochs[-1]) < len(epochs[-2]):
-        # In the epoch before a truncated one the example counts as where it is, at the earliest.
-        seen = [*epochs[:-2], epochs[-2][:1]]
-        mu = latest_order_mu(run, quantities.diameter(run), seen, last=run.steps)
-        last = quantities.gaussian(mu)
-    return float(down(run.batches.share * last.delta(epsilon), MILLIONS_OF_ROUNDINGS))
-
-
-def average_once_for_persons(run: TrainingRun) -> PrivacyProfile:
-    """The average over the positions of all examples of a person; given these their mus add up."""
-    return _at_several_positions(run, average_once(with_single_examples(run)), epochs=1)
-
-
-def average_each_epoch_for_persons(run: TrainingRun) -> PrivacyProfile:
-    """The average over positions in the last epoch, and in that before a truncated one."""
-    truncated = run.steps % run.batches.batches_per_epoch > 0
-    return _at_several_positions(
-        run, average_each_epoch(with_single_examples(run)), epochs=2 if truncated else 1
-    )
-
-
-def _at_several_positions(
-    run: TrainingRun, single: GaussianMixtureProfile, *, epochs: int
-) -> PrivacyProfile:
-    """The average over the joint positions of a person's examples, from that of a `single` one.
-
-    Slots are drawn without replacement: of n slots i are taken when the next one is drawn.  So a
-    joint position is at most prod n/(n - i) times as likely as if draws were independent.  Rows
-    that are shuffled in blocks may always have the same position, and count as a group.
-    """
-    size, rule = run.examples_per_person, run.batches
-    if not rule.exchangeable:
-        return for_group(single, size)
-    excess = math.prod(rule.examples / (rule.examples - i) for i in range(size))
-    return several_draws(single, size, density=up(excess**epochs, MILLIONS_OF_ROUNDINGS))
-
-
-def _groups(run: TrainingRun, epoch: range) -> list[range]:
-    """Groups of steps whose positions count as the last of them, which is the most exposed.
-
-    With a schedule every step is a group, since the last need not be the most exposed.
-    """
-    if not run.is_constant:
-        return [range(step, step + 1) for step in epoch]
-    return _parted(epoch, group_edges(len(epoch)))
-
-
-def _parted(epoch: range, edges: Iterable[int]) -> list[range]:
-    """Parts of an epoch, from its end, whose edges are so many steps before that."""
-    end = len(epoch)
-    return [epoch[end - last : end - first] for first, last in pairwise(edges)]
-
-
-AVERAGE_ONCE = Bound(
-    id="random-order/shuffled/average-once",
-    gives="the average over the example's position in a secret order, drawn once",
-    covers=rules(Resampling.ONCE, exact_size=True),
-    needs=(
-        conditions.SECRET_ORDER,
-        conditions.one_of(
-            GIVEN_THE_ORDER,
-            needs="a fixed-order bound that covers the run",
-            remedy="see what fixed-order/convex and fixed-order/non-convex need",
-        ),
-    ),
-    certainty=Certainty.UPPER,
-    source=MIXTURE,
-    evaluate=average_once,
-    for_persons=average_once_for_persons,
-    rests_on=GIVEN_THE_ORDER,
-    delta_lower_bound=last_position_delta_lower_bound,
-    charges="averages over the example's secret position in the order",
-    given_order=True,
-)
-
-AVERAGE_EACH_EPOCH = Bound(
-    id="random-order/shuffled/average-each-epoch",
-    gives="the average over the example's position in the last of many secret orders",
-    covers=rules(Resampling.EACH_EPOCH, exact_size=True),
-    needs=(
-        conditions.SECRET_ORDER,
-        *conditions.CONTRACTING,
-    ),
-    certainty=Certainty.UPPER,
-    source=MIXTURE,
-    evaluate=average_each_epoch,
-    for_persons=average_each_epoch_for_persons,
-    rests_on=(CONVEX_FIXED_ORDER,),
-    delta_lower_bound=last_position_delta_lower_bound,
-    charges="averages over the example's secret position in the last epoch",
-)
-
-
-# The last iterate of runs that are shuffled every epoch, and whose steps may expand.
-#
-# Given all positions, which are independent of the data, a fixed-order bound holds, and the delta
-# curves may be averaged.
 
 
 def last_epochs_average(run: TrainingRun) -> PrivacyProfile:
@@ -260,6 +154,74 @@ def last_epochs_average(run: TrainingRun) -> PrivacyProfile:
     return found[0] if len(found) == 1 else BestProfile(found)
 
 
+def average_once_for_persons(run: TrainingRun) -> PrivacyProfile:
+    """The average over the positions of all examples of a person; given these their mus add up."""
+    return _at_several_positions(run, average_once(with_single_examples(run)), epochs=1)
+
+
+def average_each_epoch_for_persons(run: TrainingRun) -> PrivacyProfile:
+    """The average over positions in the last epoch, and in that before a truncated one."""
+    truncated = run.steps % run.batches.batches_per_epoch > 0
+    return _at_several_positions(
+        run, average_each_epoch(with_single_examples(run)), epochs=2 if truncated else 1
+    )
+
+
+def last_position_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
+    """A lower bound on this bound's delta, from the very last batch alone; 0 if none is known."""
+    regular = run.batches.period is not None or run.batches.resampling is Resampling.EACH_EPOCH
+    if not (regular and run.is_constant) or CONVEX_FIXED_ORDER.unmet(run):
+        return 0.0
+    last, epochs = convex(run), epochs_of(run)
+    if run.batches.period is None and len(epochs) > 1 and len(epochs[-1]) < len(epochs[-2]):
+        # In the epoch before a truncated one the example counts as where it is, at the earliest.
+        seen = [*epochs[:-2], epochs[-2][:1]]
+        mu = latest_order_mu(run, quantities.diameter(run), seen, last=run.steps)
+        last = quantities.gaussian(mu)
+    return float(down(run.batches.share * last.delta(epsilon), MILLIONS_OF_ROUNDINGS))
+
+
+AVERAGE_ONCE = Bound(
+    id="random-order/shuffled/average-once",
+    gives="the average over the example's position in a secret order, drawn once",
+    covers=rules(Resampling.ONCE, exact_size=True),
+    needs=(
+        conditions.SECRET_ORDER,
+        conditions.one_of(
+            GIVEN_THE_ORDER,
+            needs="a fixed-order bound that covers the run",
+            remedy="see what fixed-order/convex and fixed-order/non-convex need",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=average_once,
+    for_persons=average_once_for_persons,
+    rests_on=GIVEN_THE_ORDER,
+    delta_lower_bound=last_position_delta_lower_bound,
+    charges="averages over the example's secret position in the order",
+    given_order=True,
+)
+
+
+AVERAGE_EACH_EPOCH = Bound(
+    id="random-order/shuffled/average-each-epoch",
+    gives="the average over the example's position in the last of many secret orders",
+    covers=rules(Resampling.EACH_EPOCH, exact_size=True),
+    needs=(
+        conditions.SECRET_ORDER,
+        *conditions.CONTRACTING,
+    ),
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=average_each_epoch,
+    for_persons=average_each_epoch_for_persons,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    delta_lower_bound=last_position_delta_lower_bound,
+    charges="averages over the example's secret position in the last epoch",
+)
+
+
 LAST_EPOCHS_AVERAGE = Bound(
     id="random-order/shuffled/average-non-convex",
     gives="the average over the example's positions in the last epochs, convex or not",
@@ -271,3 +233,35 @@ LAST_EPOCHS_AVERAGE = Bound(
     rests_on=(NON_CONVEX,),
     charges="averages over the example's secret positions in the last epochs",
 )
+
+
+def _step_groups(run: TrainingRun, epoch: range) -> list[range]:
+    """Groups of steps; a position in a group counts as its last step, the most exposed.
+
+    With a schedule every step is a group, since the last need not be the most exposed.
+    """
+    if not run.is_constant:
+        return [range(step, step + 1) for step in epoch]
+    return _parts_from_end(epoch, group_edges(len(epoch)))
+
+
+def _parts_from_end(epoch: range, edges: Iterable[int]) -> list[range]:
+    """The epoch in parts, from its end; `edges` are numbers of steps before the end."""
+    end = len(epoch)
+    return [epoch[end - last : end - first] for first, last in pairwise(edges)]
+
+
+def _at_several_positions(
+    run: TrainingRun, single: GaussianMixtureProfile, *, epochs: int
+) -> PrivacyProfile:
+    """The average over the joint positions of a person's examples, from that of a `single` one.
+
+    Slots are drawn without replacement: of n slots i are taken when the next one is drawn.  So a
+    joint position is at most prod n/(n - i) times as likely as if draws were independent.  Rows
+    that are shuffled in blocks may always have the same position, and count as a group.
+    """
+    size, rule = run.examples_per_person, run.batches
+    if not rule.exchangeable:
+        return for_group(single, size)
+    excess = math.prod(rule.examples / (rule.examples - i) for i in range(size))
+    return several_draws(single, size, density=up(excess**epochs, MILLIONS_OF_ROUNDINGS))

@@ -19,16 +19,15 @@ from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, IntArray, down, ulps, up
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEP_NEEDS, equal_short_steps
+from lastiterate.bounds.shuffling.joint_transport import TransportSearch
 from lastiterate.bounds.shuffling.positions import Positions
-from lastiterate.bounds.shuffling.proof_search import ShuffledProfile, TransportSearch
+from lastiterate.bounds.shuffling.proof_search import ShuffledProfile
 from lastiterate.bounds.shuffling.transport import (
     JOINT_TRANSPORT,
     LARGEST_MU,
-    LawsFactory,
-    PositionLaw,
     TransportProfile,
     has_many_positions,
-    late_counts,
+    position_law,
     positions_of,
     sensitivity_factors,
     shuffled_transport,
@@ -40,6 +39,13 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.early_shifts import ShortSteps
 
 _USUAL_DELTA = 1e-12  # below it failures begin to count, and the bound without them is computed
+_MOST_EPOCHS = 24  # that are averaged over
+_NEGLIGIBLE_SHARE = 2e-3  # share of the sum that counts at the ends of epochs
+_GROUPS = 64  # groups in each epoch, charged at the latest position of the group
+_SUM_CELLS = 3000
+_FACTORS = 40  # for which the probability is computed
+_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.94, 0.98, 0.995)  # about which factors are used
+_LEAST_GAIN = 0.02  # an average factor nearer to 1 is not worth the effort
 
 
 @lru_cache(maxsize=4)
@@ -48,7 +54,7 @@ def early_transport(run: TrainingRun) -> PrivacyProfile:
 
     **Bound.** As `random-order/shuffled/joint-transport`, with the mus of `early_mus` and with
     windows that may contain the participation they hide; 1e-14 is added to delta.  If the order is
-    drawn before every epoch, it is the average over what earlier epochs add (`earlier_epochs`).
+    drawn before every epoch, it is the average over what earlier epochs add (`earlier_factors`).
 
     **Holds when.** that bound does, every step is shorter than 1/smoothness, nothing is projected,
     and the gradients of one example stay in a space of `Loss.outputs` dimensions.
@@ -62,79 +68,22 @@ def early_transport(run: TrainingRun) -> PrivacyProfile:
     for, and any choice is valid.
     """
     run = _with_shared_curvature(run)
-    short_steps = _exchanged(run)
+    short_steps = _exchange_steps(run)
     parts = _parts(run, short_steps)
     # Probabilities of positions and of earlier epochs are rounded.
     failure = up(short_steps.failure, ulps(1)) + ulps(16)
     transports = max(float(positions.mus().max()) for _, positions in parts) < LARGEST_MU
-    quick = _quick(run, parts, failure, transports=transports)
+    quick = _quick_profile(run, parts, failure, transports=transports)
     searched: PrivacyProfile = quick
     if transports and has_many_positions(parts[0][1]):
         # The participation at the receiving position and the late one are both hidden early.
         unit = 1.0 / short_steps.curvature
         directions = [
-            TransportSearch(
-                [(share, LawsFactory(one, receiving, late, unit)) for share, one in parts],
-                failure=2.0 * failure,
-                early=True,
-            )
+            TransportSearch(parts, receiving, late, failure=2.0 * failure, window_unit=unit)
             for receiving, late in sensitivity_factors(run)
         ]
         searched = ShuffledProfile(quick, directions)
     return FallbackProfile(searched, below=_USUAL_DELTA, fallback=partial(shuffled_transport, run))
-
-
-def _with_shared_curvature(run: TrainingRun) -> TrainingRun:
-    """The run, for an example that is left out with the curvature of the penalty alone.
-
-    Without the example a step has a part of its batch's curvature, but all of the penalty's.
-    """
-    if run.adjacency == "replace":
-        return run
-    return run.replace(loss=replace(run.loss, strong_convexity=run.loss.regulariser))
-
-
-def _exchanged(run: TrainingRun) -> ShortSteps:
-    """Short steps in which one example takes the place of another: both change a step."""
-    short_steps = equal_short_steps(run)
-    assert short_steps is not None
-    assert run.loss.outputs is not None
-    return replace(short_steps, dimension=2 * run.loss.outputs)
-
-
-def _parts(run: TrainingRun, short_steps: ShortSteps) -> list[tuple[float, Positions]]:
-    """The laws of the position, by what earlier epochs add, and their probabilities."""
-    factors = earlier_epoch_factors(run, short_steps.gap)
-    return [(share, positions_of(run, short_steps, factor)) for share, factor in factors]
-
-
-def earlier_epoch_factors(run: TrainingRun, gap: float) -> tuple[EarlierFactor, ...]:
-    """Probabilities of factors of what earlier epochs add, where positions are drawn anew."""
-    if run.batches.resampling is not Resampling.EACH_EPOCH:
-        return ((1.0, 1.0),)
-    length = run.batches.batches_per_epoch
-    epochs, _rest = divmod(run.steps, length)
-    whole = epochs - 1  # before the last epoch, or before the two that count if it is truncated
-    return earlier_factors(gap, length, whole, run.batches.share)
-
-
-def _quick(
-    run: TrainingRun,
-    parts: list[tuple[float, Positions]],
-    failure: float,
-    *,
-    transports: bool = True,
-) -> TransportProfile:
-    laws = []
-    for share, positions in parts:
-        weights, mus = positions.weights(), positions.mus()
-        counts = late_counts(weights) if transports else []
-        directions = [
-            [positions.transport_mus(count, receiving, late) for count in counts]
-            for receiving, late in sensitivity_factors(run)
-        ]
-        laws.append((share, PositionLaw(weights, mus, directions)))
-    return TransportProfile.average(laws, failure=failure)
 
 
 EARLY_TRANSPORT = Bound(
@@ -155,46 +104,50 @@ EARLY_TRANSPORT = Bound(
 )
 
 
-# The law of what earlier epochs add, where the order is drawn anew before every epoch.
-#
-# In final units, relative to the end of the last whole epoch before the one that counts, an example
-# whose position in the j-th epoch before that is v steps before its end adds :math:`q^j c^v`, with
-# :math:`q = c^l` for l steps an epoch.  It is charged as if v were 0, which adds
-# :math:`X = \sum_j q^j` in total.  Usually it is less, and then less has to be hidden.
-#
-# **Lemma.** Let :math:`W_u = \sum_{i=1}^u c^{2i}` be the variance of the u steps before the end of
-# the last of these epochs, and W that of all of them after the end of the first.  If for every u
-# the
-# participations that are at most u steps before the end add at most
-#
-# .. math:: \lambda \, \big( 1 + (X - 1) \, W_u / W \big) ,
-#
-# then shifts that hide participations at the ends of these epochs, each :math:`\lambda` times as
-# large, and others after them, hide the true participations and the others.
-#
-# *Proof.* These shifts are in proportion to the variance of the steps up to the end of the last
-# epoch but one, whose participations are one block of `sparse_patterns`.  Hence they also hide
-# participations spread over these steps in proportion to the variance, followed by one at the end
-# of
-# the last epoch.  Those have at least the true sums from every step on, and mu does not decrease in
-# these sums (`docs/tightness.md#averages`).
-#
-# All epochs are independent, so the probability of the condition is computed epoch by epoch, with
-# sums rounded up.  Epochs before the last `_EPOCHS` count at their ends.
+def _with_shared_curvature(run: TrainingRun) -> TrainingRun:
+    """The run; if an example is left out, its steps have the curvature of the penalty alone.
 
-_EPOCHS = 24  # that are averaged over
+    Without the example a step has a part of its batch's curvature, but all of the penalty's.
+    """
+    if run.adjacency == "replace":
+        return run
+    return run.replace(loss=replace(run.loss, strong_convexity=run.loss.regulariser))
 
-_NEGLIGIBLE = 2e-3  # share of the sum that counts at the ends of epochs
 
-_POSITIONS = 64  # groups in each epoch, charged at the latest position of the group
+def _exchange_steps(run: TrainingRun) -> ShortSteps:
+    """Short steps in which one example takes the place of another: both change a step."""
+    short_steps = equal_short_steps(run)
+    assert short_steps is not None
+    assert run.loss.outputs is not None
+    return replace(short_steps, dimension=2 * run.loss.outputs)
 
-_CELLS = 3000  # of sums
 
-_FACTORS = 40  # for which the probability is computed
+def _parts(run: TrainingRun, short_steps: ShortSteps) -> list[tuple[float, Positions]]:
+    """The laws of the position, by what earlier epochs add, and their probabilities."""
+    factors = earlier_epoch_factors(run, short_steps.gap)
+    return [(share, positions_of(run, short_steps, factor)) for share, factor in factors]
 
-_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.94, 0.98, 0.995)  # about which factors are used
 
-_LEAST_GAIN = 0.02  # an average factor nearer to 1 is not worth the effort
+def _quick_profile(
+    run: TrainingRun,
+    parts: list[tuple[float, Positions]],
+    failure: float,
+    *,
+    transports: bool = True,
+) -> TransportProfile:
+    laws = [(share, position_law(run, one, transports=transports)) for share, one in parts]
+    return TransportProfile.average(laws, failure=failure)
+
+
+def earlier_epoch_factors(run: TrainingRun, gap: float) -> tuple[EarlierFactor, ...]:
+    """`earlier_factors` of the run; one certain factor if the order is drawn once."""
+    if run.batches.resampling is not Resampling.EACH_EPOCH:
+        return ((1.0, 1.0),)
+    length = run.batches.batches_per_epoch
+    # Before the last epoch, or before the two that count if it is truncated.
+    whole = run.steps // length - 1
+    return earlier_factors(gap, length, whole, run.batches.share)
+
 
 EarlierFactor = tuple[float, float]
 """A probability, and the factor of what earlier epochs add."""
@@ -204,10 +157,33 @@ EarlierFactor = tuple[float, float]
 def earlier_factors(
     gap: float, length: int, epochs: int, share: float
 ) -> tuple[EarlierFactor, ...]:
-    """Probabilities, which sum to 1, of factors up to 1 of what `epochs` whole epochs add.
+    r"""Probabilities, which sum to 1, of factors up to 1 of what `epochs` whole epochs add.
 
-    `share` is the probability of one position in an epoch of `length` steps, 1 - `gap` the
+    `share` is the probability of one position in an epoch of `length` steps, c = 1 - `gap` the
     contraction of a step.
+
+    In final units, relative to the end of the last whole epoch before the one that counts, an
+    example whose position in the j-th epoch before that is v steps before its end adds
+    :math:`q^j c^v`, with :math:`q = c^l` for l steps an epoch.  It is charged as if v were 0, which
+    adds :math:`X = \sum_j q^j` in total.  Usually it is less, and then less has to be hidden.
+
+    **Lemma.** Let :math:`W_u = \sum_{i=1}^u c^{2i}` be the variance of the u steps before the end
+    of the last of these epochs, and W that of all of them after the end of the first.  If for every
+    u the participations that are at most u steps before the end add at most
+
+    .. math:: \lambda \, \big( 1 + (X - 1) \, W_u / W \big) ,
+
+    then shifts that hide participations at the ends of these epochs, each :math:`\lambda` times as
+    large, and others after them, hide the true participations and the others.
+
+    *Proof.* These shifts are in proportion to the variance of the steps up to the end of the last
+    epoch but one, whose participations are one block of `shifts.patterns`.  Hence they also hide
+    participations spread over these steps in proportion to the variance, followed by one at the end
+    of the last epoch.  Those have at least the true sums from every step on, and mu does not
+    decrease in these sums (`docs/tightness.md#averages`).
+
+    All epochs are independent, so the probability of the condition is computed epoch by epoch, with
+    sums rounded up.  Epochs before the last `_MOST_EPOCHS` count at their ends.
     """
     certain = ((1.0, 1.0),)
     log_q = length * log_of(gap)
@@ -219,10 +195,10 @@ def earlier_factors(
     below = np.maximum.accumulate([law.probability(float(factor)) for factor in factors])
     at = np.unique(np.searchsorted(below, _QUANTILES).clip(max=factors.size - 1))
     known = [*zip(below[at].tolist(), factors[at].tolist(), strict=True), (1.0, 1.0)]
-    return _differences(known)
+    return _masses(known)
 
 
-def _differences(known: Sequence[tuple[float, float]]) -> tuple[EarlierFactor, ...]:
+def _masses(known: Sequence[tuple[float, float]]) -> tuple[EarlierFactor, ...]:
     """The probabilities of factors from those of not exceeding each of them."""
     levels, used = [], 0.0
     for probability, factor in known:
@@ -239,10 +215,10 @@ class _Sums:
         log_c, log_q = log_of(gap), length * log_of(gap)
         counts = sums_of_powers(log_q, np.arange(1.0, epochs + 1.0))
         total = float(counts[-1])
-        few = int(np.searchsorted(counts, (1.0 - _NEGLIGIBLE) * total)) + 1
-        few = min(few, _EPOCHS, epochs)
-        self._cell = total / _CELLS
-        edges = np.unique(np.linspace(0, length, min(length, _POSITIONS) + 1).astype(np.int64))
+        few = int(np.searchsorted(counts, (1.0 - _NEGLIGIBLE_SHARE) * total)) + 1
+        few = min(few, _MOST_EPOCHS, epochs)
+        self._cell = total / _SUM_CELLS
+        edges = np.unique(np.linspace(0, length, min(length, _GROUPS) + 1).astype(np.int64))
         self._weights = np.diff(edges) * share
         self._absent = max(0.0, down(1.0 - length * share, MILLIONS_OF_ROUNDINGS))
         before_end = length * np.arange(few)[:, None] + edges[:-1]
@@ -264,7 +240,7 @@ class _Sums:
 
     def probability(self, factor: float) -> float:
         """The probability of the lemma's condition, rounded down."""
-        law = np.zeros(_CELLS + 2)
+        law = np.zeros(_SUM_CELLS + 2)
         law[0] = 1.0
         for added, limits in zip(self._added, self._limits(factor * self._allowed), strict=True):
             after = self._absent * law
@@ -282,4 +258,4 @@ class _Sums:
     def _limits(self, sums: Array) -> IntArray:
         """The last cell that is at most each of `sums`; -1 if there is none."""
         cells = np.floor(down(sums / self._cell, MILLIONS_OF_ROUNDINGS))
-        return np.clip(cells, -1, _CELLS + 1).astype(np.int64)
+        return np.clip(cells, -1, _SUM_CELLS + 1).astype(np.int64)

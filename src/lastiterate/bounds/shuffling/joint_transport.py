@@ -16,13 +16,19 @@ the windows hide.  `docs/tightness.md#joint-transport` has the theorem.
 B is convex and does not increase in a: chords between knots lie above it, and its value at the
 last knot holds beyond it.  Given X the integrand is a convex function of G, the positive part of a
 sum of exponentials; chords between knots of G lie above it, and are integrated exactly.
+
+Every choice of late positions, windows and shares is a valid proof.  A search tries a few values
+of one parameter after the other on a coarse grid, and computes the best choice on a fine grid.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
@@ -30,12 +36,13 @@ from lastiterate._numerics.rounding import (
     THOUSANDS_OF_ROUNDINGS,
     TINY,
     Array,
-    IntArray,
     down,
     ulps,
     up,
 )
 from lastiterate.bounds.shuffling.lognormal import CallFunction, call_function
+from lastiterate.bounds.shuffling.positions import LARGEST_NOISE_SHARE, PositionLaws, Positions
+from lastiterate.bounds.shuffling.proof_search import Proof, best_by_coordinates
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import deltas_on_both_sides, normal_cells
 
@@ -45,47 +52,40 @@ _ROUNDS = 4  # of the search for the multiplier, grid within grid
 _LEAST_MULTIPLIER, _LARGEST_MULTIPLIER = -2.0, 14.0  # standard deviations
 _LARGEST_EXPONENT = 600.0
 _LARGEST_G = 9.0  # standard deviations
-_ROUNDED_ONE = down(1.0, MILLIONS_OF_ROUNDINGS)  # least sum of probabilities
 _KNOTS = np.linspace(-1.0, 1.0, 41)
 _WIDEST = 0.5  # of log a, from the middle knot to the last, and at most epsilon
+_MOST_CACHED = 64  # position laws, in one search
 
 
-@dataclass(frozen=True, eq=False)
-class PositionLaws:
-    """The probabilities of the example's possible positions, and the mus of each.
+@dataclass(frozen=True)
+class TransportParameters:
+    """Shares of positions that are late, of late ones that are hidden, and of windows' noise.
 
-    `receiving` positions have `receiving_mus`, and `residual_mus` for a hidden late position
-    against them without its last participation.  `separate` late positions are transported one by
-    one: they have `separate_mus`, and `separate_transport_mus` against any receiving position.  So
-    do the `hidden` late positions, which may be transported together: position t uses the window
-    `window_of[t]`, in which its shift has the cost `window_costs[t]`.
+    Retained shares of hidden positions are those of a multiplier larger by `extra_multiplier`.
+    `first_window` is the length of the first window, in units of 1/(step size x smoothness).
     """
 
-    receiving: Array
-    receiving_mus: Array
-    residual_mus: Array
-    separate: Array
-    separate_mus: Array
-    separate_transport_mus: Array
-    hidden: Array
-    hidden_mus: Array
-    hidden_transport_mus: Array
-    window_of: IntArray
-    window_costs: Array
+    late: float = 0.35
+    hidden: float = 0.08
+    noise: float = LARGEST_NOISE_SHARE
+    extra_multiplier: float = 0.0
+    first_window: float = 0.0
 
-    def __post_init__(self) -> None:
-        every = np.concatenate([self.receiving, self.separate, self.hidden])
-        valid = self.receiving.size and np.all(every >= 0.0) and np.sum(self.receiving) > 0.0
-        if not (valid and np.sum(every) >= _ROUNDED_ONE):
-            raise InvalidParameter(
-                "receiving", self.receiving, must_be="probabilities that sum to 1 with the others"
-            )
 
-    def retained_shares(self, epsilon: float, multiplier: float) -> Array:
-        """The share of each hidden position that is best not transported, roughly."""
-        transported = np.maximum(self.hidden_transport_mus, self.hidden_mus)
-        gained = self.hidden_mus * (multiplier - transported + self.hidden_mus / 2)
-        return np.asarray(np.exp(np.minimum(epsilon - gained, 0.0)))
+_VALUES = {
+    "late": (0.02, 0.05, 0.1, 0.2, 0.35, 0.55),
+    "hidden": (0.01, 0.03, 0.08, 0.2, 0.45),
+    "extra_multiplier": (-0.4, -0.2, 0.0, 0.3),
+    "noise": (0.3, 0.6, LARGEST_NOISE_SHARE),
+}
+_EARLY_START = TransportParameters(hidden=0.2, first_window=1.5)
+_EARLY_VALUES = {
+    "late": (0.02, 0.05, 0.1, 0.18, 0.25, 0.35, 0.5),
+    "hidden": (0.02, 0.05, 0.1, 0.2, 0.35, 0.6),
+    "first_window": (0.0, 0.5, 1.0, 1.5, 2.2),
+    "extra_multiplier": (-0.4, -0.2, 0.0, 0.2),
+    "noise": (0.3, 0.6, 0.85, LARGEST_NOISE_SHARE),
+}
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,122 @@ class TransportGrid:
     every_nth_knot: int
     cells: int
     step: float
+
+
+_COARSE_GRID = TransportGrid(receiving=8, every_nth_knot=2, cells=500, step=0.25)
+_FINE_GRID = TransportGrid(receiving=40, every_nth_knot=1, cells=4000, step=0.1)
+
+
+class TransportSearch:
+    """The search for a joint transport, for one order of the data sets.
+
+    `parts` are the probabilities of several laws of the position, one of which holds; the
+    parameters are searched for the likeliest one.  `receiving` and `late` multiply the per-step
+    sensitivity at receiving and at late positions.  In short steps `window_unit` is the number of
+    steps in 1/(step size x smoothness); else it is 0.  `failure` is added to delta.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[float, Positions]],
+        receiving: float,
+        late: float,
+        *,
+        failure: float = 0.0,
+        window_unit: float = 0.0,
+    ) -> None:
+        self._parts, self._failure = parts, failure
+        self._receiving, self._late, self._window_unit = receiving, late, window_unit
+        self._likeliest = max(range(len(parts)), key=lambda number: parts[number][0])
+        self._start = _EARLY_START if window_unit else TransportParameters()
+        self._values = _EARLY_VALUES if window_unit else _VALUES
+        # Unlike a cache of functools, a dict can be pickled.
+        self._cache: dict[tuple[float, ...], PositionLaws | None] = {}
+
+    def __call__(self, epsilon: float, delta: float) -> Proof | None:
+        """A joint transport below `delta` on the coarse grid, or None."""
+        likeliest = self._likeliest
+        start = self._transport(likeliest, self._start, epsilon, -float(ndtri(delta)), _COARSE_GRID)
+        if start is None:
+            return None
+        start.delta(epsilon)
+        multiplier = start.multiplier
+
+        def cost(parameters: TransportParameters) -> float:
+            transport = self._transport(likeliest, parameters, epsilon, multiplier, _COARSE_GRID)
+            return math.inf if transport is None else transport.delta(epsilon)
+
+        best, least = best_by_coordinates(self._start, self._values, cost)
+        if len(self._parts) == 1:
+            fine = self._transport(0, best, epsilon, multiplier, _FINE_GRID)
+            if not least < delta or fine is None:
+                return None
+            return fine if not self._failure else _AverageProof([1.0], [fine], self._failure)
+        every = [
+            self._transport(number, best, epsilon, multiplier, _FINE_GRID)
+            for number in range(len(self._parts))
+        ]
+        transports = [one for one in every if one is not None]
+        if len(transports) < len(every):
+            return None
+        return _AverageProof([share for share, _ in self._parts], transports, self._failure)
+
+    def _transport(
+        self,
+        number: int,
+        parameters: TransportParameters,
+        epsilon: float,
+        multiplier: float,
+        grid: TransportGrid,
+    ) -> JointTransport | None:
+        laws = self._laws(number, parameters)
+        if laws is None:
+            return None
+        retained = laws.retained_shares(epsilon, multiplier + parameters.extra_multiplier)
+        return JointTransport(laws, retained, epsilon, grid)
+
+    def _laws(self, number: int, parameters: TransportParameters) -> PositionLaws | None:
+        key = (
+            number,
+            parameters.late,
+            parameters.hidden,
+            parameters.noise,
+            parameters.first_window,
+        )
+        if key not in self._cache:
+            if len(self._cache) >= _MOST_CACHED:
+                self._cache.pop(next(iter(self._cache)))
+            self._cache[key] = self._compute_laws(self._parts[number][1], parameters)
+        return self._cache[key]
+
+    def _compute_laws(
+        self, positions: Positions, parameters: TransportParameters
+    ) -> PositionLaws | None:
+        """The laws for shares of positions and of noise; None if none is left to receive."""
+        weights = positions.weights()
+        before = np.cumsum(weights) - weights
+        count = int(np.searchsorted(before, parameters.late))
+        hidden = max(int(np.searchsorted(before, parameters.late * parameters.hidden)), 1)
+        if not hidden <= count < weights.size:
+            return None
+        first = max(round(parameters.first_window * self._window_unit), 1)
+        return positions.joint_laws(
+            count, hidden, parameters.noise, self._receiving, self._late, first
+        )
+
+
+@dataclass(frozen=True)
+class _AverageProof:
+    """The average of joint transports with these probabilities, and a probability of failure."""
+
+    shares: Sequence[float]
+    transports: Sequence[JointTransport]
+    failure: float
+
+    def delta(self, epsilon: float) -> float:
+        deltas = [one.delta(epsilon) for one in self.transports]
+        total = math.fsum(p * d for p, d in zip(self.shares, deltas, strict=True)) + self.failure
+        return min(up(total, ulps(len(deltas) + 4.0)), 1.0)
 
 
 class JointTransport:

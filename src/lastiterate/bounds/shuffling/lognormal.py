@@ -1,7 +1,8 @@
 r"""Upper bounds of call functions :math:`C(K) = E (X - K)_+` of sums of log-normal variables.
 
 `call_function` bounds C for :math:`X = \sum_j w_j e^{\rho_j z_j - \rho_j^2/2}` with independent
-standard normal :math:`z_j`; terms of one group share theirs.
+standard normal :math:`z_j`; terms of one group share theirs.  `DifferenceCalls` bounds that of a
+difference of two such sums, with opposite signs of all :math:`z_j`.
 
 Each term is replaced by a variable on a grid whose own C is the same at the points of the grid and
 linear in between.  C is convex, so it does not decrease anywhere: the new term is larger in convex
@@ -22,13 +23,12 @@ from lastiterate._numerics.powers import fast_length
 from lastiterate._numerics.rounding import TINY, Array, IntArray, roundings, suffix_sums, ulps, up
 from lastiterate.errors import InvalidParameter
 
-LEAST_SPREAD = 1e-4  # of the logarithm; smaller ones are raised to it, which is larger in C
-
-ROUNDINGS = 64.0  # of the value at one point of a grid
-
-FARTHEST_Z, Z_KNOTS = 9.0, 1601  # of the sum of a group
-
+_LEAST_SPREAD = 1e-4  # of the logarithm; smaller ones are raised to it, which is larger in C
+_ROUNDINGS = 64.0  # of the value at one point of a grid
+_FARTHEST_Z, _Z_KNOTS = 9.0, 1601  # of the sum of a group
 _FINER = np.array([1.0, 8.0])  # a second grid is so much finer, for small thresholds
+_LOWEST_Z = 4.0  # standard deviations below the mean, where a grid begins
+_LEAST_REACH = 4.0  # of a grid beyond its beginning, in units of the sum of all p
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,86 +42,40 @@ class CallFunction:
         return np.asarray(np.min([_chords(thresholds, *grid) for grid in self.grids], axis=0))
 
 
-_ZERO = CallFunction(((1.0, np.zeros(2)),))
+def _chords(thresholds: Array, cell: float, values: Array) -> Array:
+    at = np.clip(thresholds / cell, 0.0, values.size - 1.0)
+    first = np.minimum(at.astype(np.int64), values.size - 2)
+    part = at - first
+    chords = (1.0 - part) * values[first] + part * values[first + 1]
+    return np.asarray(up(chords + np.maximum(-thresholds, 0.0), ulps(_ROUNDINGS)))
 
 
 def call_function(
-    weights: Array, spreads: Array, *, end: float, cells: int, groups: IntArray | None = None
+    weights: Array, spreads: Array, *, groups: IntArray, end: float, cells: int
 ) -> CallFunction:
     """Bounds on E (X - K)_+ for terms with these means and standard deviations of the logarithm.
 
-    Terms of the same group share their standard normal variable; by default there are no groups.
+    Terms of the same group share their standard normal variable.
     """
     present = weights > 0.0
-    weights, spreads = weights[present], np.maximum(spreads[present], LEAST_SPREAD)
+    weights, spreads = weights[present], np.maximum(spreads[present], _LEAST_SPREAD)
     if not weights.size:
-        return _ZERO
+        return CallFunction(((1.0, np.zeros(2)),))
     ends = end / _FINER
     cell = ends / cells
     grids = cell[:, None] * np.arange(cells + 1, dtype=np.float64)
-    if groups is None:
-        own = _term_calls(weights, spreads, grids)
-    else:
-        members = members_of(weights.size, groups[present])
-        own = np.stack([_group_calls(weights[one], spreads[one], grids) for one in members])
-    terms = ((masses_on_grid(calls, cell[:, None]), np.zeros(ends.size)) for calls in own)
-    total = convolved(terms, own[..., -1].sum(axis=0), cell, cells)
+    members = _members_of(weights.size, groups[present])
+    own = np.stack([_group_calls(weights[one], spreads[one], grids) for one in members])
+    terms = ((_masses_on_grid(calls, cell[:, None]), np.zeros(ends.size)) for calls in own)
+    total = _sum_of(terms, own[..., -1].sum(axis=0), cell, cells)
     values = np.zeros(total.masses.shape)
     for row, masses, width in zip(values, total.masses, cell, strict=True):
         row[:-1] = width * suffix_sums(suffix_sums(masses)[1:])
-    relative = ulps(ROUNDINGS + 4 * roundings(total.size))
-    absolute = ulps(ROUNDINGS) * weights.size * (float(weights.sum()) + ends)
+    relative = ulps(_ROUNDINGS + 4 * roundings(total.size))
+    absolute = ulps(_ROUNDINGS) * weights.size * (float(weights.sum()) + ends)
     off = total.rounding(cells, ends) + absolute
     rows = up(values + total.missing[:, None], relative) + off[:, None]
     return CallFunction(tuple(zip(cell.tolist(), np.asarray(rows), strict=True)))
-
-
-@dataclass(frozen=True, eq=False)
-class GridSum:
-    """A sum of independent variables on grids, one row for each grid.
-
-    `missing` is the mean of the mass that lay beyond the end, `norms` a sum of norms to which
-    rounding errors of the transforms of length `size` are proportional.
-    """
-
-    masses: Array
-    missing: Array
-    norms: Array
-    size: int
-
-    def rounding(self, cells: int, reach: Array) -> Array:
-        # A transform is off by so much of a norm, and each point counts with its distance.
-        relative = ulps(4.0 * math.log2(self.size) + 4.0)
-        return np.asarray(relative * self.norms * math.sqrt(cells + 1.0) * reach)
-
-
-def convolved(
-    terms: Iterable[tuple[Array, Array]], missing: Array, cell: Array, cells: int
-) -> GridSum:
-    """The law of the sum of `terms`, each given by its masses and its own missing mean."""
-    size = fast_length(2 * cells + 2)
-    masses, norms = np.zeros(0), np.zeros(cell.size)
-    for term, own_missing in terms:
-        missing = missing + own_missing
-        if not masses.size:
-            masses = term
-            continue
-        norms += 2.0 * np.linalg.norm(masses, axis=1) + np.linalg.norm(term, axis=1)
-        spectrum = np.fft.rfft(masses, size) * np.fft.rfft(term, size)
-        summed = np.maximum(np.fft.irfft(spectrum, size), 0.0)
-        beyond = summed[:, cells + 1 :]
-        missing = missing + cell * (beyond @ np.arange(1.0, beyond.shape[1] + 1.0))
-        masses = summed[:, : cells + 1].copy()
-        masses[:, -1] += beyond.sum(axis=1)
-    return GridSum(masses, missing, norms, size)
-
-
-def masses_on_grid(calls: Array, cell: Array) -> Array:
-    """The probabilities at the points of a grid whose call function is `calls` there."""
-    slopes = np.diff(calls, axis=1) / cell
-    ends = 1.0 + slopes[:, :1], -slopes[:, -1:]
-    inside = np.diff(slopes, axis=1)
-    return np.asarray(np.maximum(np.concatenate([ends[0], inside, ends[1]], axis=1), 0.0))
 
 
 def _term_calls(weights: Array, spreads: Array, grids: Array) -> Array:
@@ -141,60 +95,33 @@ def _group_calls(weights: Array, spreads: Array, grids: Array) -> Array:
     """
     if np.all(spreads == spreads[0]):
         return np.asarray(_term_calls(weights.sum(keepdims=True), spreads[:1], grids)[0])
-    at = np.linspace(-FARTHEST_Z, FARTHEST_Z + float(spreads.max()), Z_KNOTS)
+    at = np.linspace(-_FARTHEST_Z, _FARTHEST_Z + float(spreads.max()), _Z_KNOTS)
     with np.errstate(over="ignore"):
         sums = np.exp(np.multiply.outer(at, spreads) - 0.5 * spreads**2) @ weights
     inside = sums <= 4.0 * grids.max() + float(weights.sum())
     at, sums = at[inside], sums[inside]
     calls = ndtr(spreads - at[:, None]) @ weights - sums * ndtr(-at)
     # Rounding in the exponents moves K, and the function has slope -1 at most.
-    off = ulps(ROUNDINGS + 8.0 * spreads.max() * (FARTHEST_Z + spreads.max()))
+    off = ulps(_ROUNDINGS + 8.0 * spreads.max() * (_FARTHEST_Z + spreads.max()))
     calls = np.maximum(calls, 0.0) + off * (sums + weights.sum())
     known = np.append(0.0, sums), np.append(weights.sum(), calls)
     return np.asarray(np.interp(grids, *known))
 
 
-def members_of(count: int, groups: IntArray | None) -> list[IntArray]:
-    """The terms of each group; each is one of its own where there are no groups."""
-    if groups is None:
-        return list(np.arange(count)[:, None])
-    return [np.flatnonzero(groups == group) for group in np.unique(groups)]
-
-
-def _chords(thresholds: Array, cell: float, values: Array) -> Array:
-    at = np.clip(thresholds / cell, 0.0, values.size - 1.0)
-    first = np.minimum(at.astype(np.int64), values.size - 2)
-    part = at - first
-    chords = (1.0 - part) * values[first] + part * values[first + 1]
-    return np.asarray(up(chords + np.maximum(-thresholds, 0.0), ulps(ROUNDINGS)))
-
-
-# Upper bounds of call functions of differences of sums of log-normal variables.
-#
-# `DifferenceCalls` bounds :math:`C(K) = E (X - \kappa Y - K)_+` for
-#
-# .. math:: X = u \sum_j p_j e^{\rho_j z_j - \rho_j^2/2} , \qquad
-#     Y = \sum_j p_j e^{-\rho_j z_j - \rho_j^2/2} ,
-#
-# u being 1 or 0, with standard normal :math:`z_j`.  Terms of one group share theirs, groups are
-# independent.  Sums are put on grids as in `lognormal_sums`; mass below the beginning of a grid is
-# raised to it.
-#
-# C is convex in :math:`(\kappa, K)` together and does not increase in K.  So between two
-# :math:`\kappa` it lies below the chord of any two K whose chord leads to the requested K: here
-# those
-# with the same :math:`K + \kappa\,E Y`, along which C hardly bends.
-
-_LOWEST_Z = 4.0  # standard deviations below the mean, where a grid begins
-
-_LEAST_REACH = 4.0  # of a grid beyond its beginning, in units of the sum of all p
-
-
 class DifferenceCalls:
-    """Upper bounds of E (X - kappa Y - K)_+ for `kappas` in increasing order.
+    r"""Upper bounds of :math:`C(K) = E (X - \kappa Y - K)_+` for `kappas` in increasing order.
 
-    K may be up to about `ends` for each of them.  Terms of the same group share their standard
-    normal variable; by default there are no groups.
+    .. math:: X = u \sum_j p_j e^{\rho_j z_j - \rho_j^2/2} , \qquad
+        Y = \sum_j p_j e^{-\rho_j z_j - \rho_j^2/2}
+
+    with standard normal :math:`z_j`; u is 1, or 0 if not `positive`.  Terms of one group share
+    theirs, groups are independent; by default there are no groups.  K may be up to about `ends` for
+    each of the kappas.  Sums are put on grids as in `call_function`; mass below the beginning of a
+    grid is raised to it.
+
+    C is convex in :math:`(\kappa, K)` together and does not increase in K.  So between two
+    :math:`\kappa` it lies below the chord of any two K whose chord leads to the requested K: here
+    those with the same :math:`K + \kappa\,E Y`, along which C hardly bends.
     """
 
     def __init__(
@@ -210,10 +137,10 @@ class DifferenceCalls:
     ) -> None:
         if not (np.all(kappas >= 0.0) and np.all(np.diff(kappas) > 0.0) and weights.size):
             raise InvalidParameter("kappas", kappas, must_be="increasing, with something to sum")
-        spreads = np.maximum(spreads, LEAST_SPREAD)
+        spreads = np.maximum(spreads, _LEAST_SPREAD)
         self._kappas, self._mean = kappas, float(weights.sum())
-        members = members_of(weights.size, groups)
-        every = _differences(weights, spreads, -_LOWEST_Z, kappas[:, None], positive)
+        members = _members_of(weights.size, groups)
+        every = _values_at(weights, spreads, -_LOWEST_Z, kappas[:, None], positive)
         lows = np.stack([every[:, one].sum(axis=1) for one in members])
         self._starts = lows.sum(axis=0)
         reach = np.maximum(ends - self._starts, _LEAST_REACH * (1.0 + kappas) * self._mean)
@@ -224,17 +151,17 @@ class DifferenceCalls:
             for one, low in zip(members, lows, strict=True):
                 grid = low[:, None] + points
                 calls = _group_difference_calls(weights[one], spreads[one], kappas, grid, positive)
-                yield masses_on_grid(calls, self._cells[:, None]), calls[:, -1]
+                yield _masses_on_grid(calls, self._cells[:, None]), calls[:, -1]
 
-        total = convolved(terms(), np.zeros(kappas.size), self._cells, cells)
+        total = _sum_of(terms(), np.zeros(kappas.size), self._cells, cells)
         values = np.zeros((kappas.size, cells + 1))
         above = _plain_suffix_sums(total.masses)[:, 1:]
         values[:, :-1] = self._cells[:, None] * _plain_suffix_sums(above)
-        relative = ulps(ROUNDINGS + 4.0 * (roundings(total.size) + cells))
+        relative = ulps(_ROUNDINGS + 4.0 * (roundings(total.size) + cells))
         values = up(values + total.missing[:, None], relative)
         scale = (1.0 + kappas) * self._mean + np.abs(self._starts) + reach
         # Calls are off by roundings of their terms, and mass below the grid by those of the grid.
-        off = total.rounding(cells, reach) + ulps(ROUNDINGS) * weights.size * scale
+        off = total.rounding(cells, reach) + ulps(_ROUNDINGS) * weights.size * scale
         self._values = values + off[:, None]
 
     def __call__(self, kappas: Array, thresholds: Array) -> Array:
@@ -251,7 +178,7 @@ class DifferenceCalls:
             for k, end in enumerate(ends)
         ]
         # The chord leads to a threshold that is off by ulps of the terms added to it.
-        off = ulps(ROUNDINGS) * (ends[1] * self._mean + np.abs(thresholds))
+        off = ulps(_ROUNDINGS) * (ends[1] * self._mean + np.abs(thresholds))
         return np.asarray((1.0 - part) * sides[0] + part * sides[1] + off)
 
     def _rows(self, rows: IntArray, thresholds: Array) -> Array:
@@ -262,8 +189,14 @@ class DifferenceCalls:
         first = np.minimum(at.astype(np.int64), last - 1)
         part = at - first
         chords = (1.0 - part) * self._values[rows, first] + part * self._values[rows, first + 1]
-        off = ulps(ROUNDINGS) * (np.abs(thresholds) + np.abs(start) + last * cell)
+        off = ulps(_ROUNDINGS) * (np.abs(thresholds) + np.abs(start) + last * cell)
         return np.asarray(chords + np.maximum(start - thresholds, 0.0) + off)
+
+
+def _values_at(weights: Array, spreads: Array, z: float, kappas: Array, positive: bool) -> Array:
+    """The value of each term of X - kappa Y at one z; it increases in z."""
+    gained = np.exp(spreads * z - spreads**2 / 2) if positive else 0.0
+    return np.asarray(weights * (gained - kappas * np.exp(-spreads * z - spreads**2 / 2)))
 
 
 def _group_difference_calls(
@@ -277,8 +210,8 @@ def _group_difference_calls(
     if weights.size == 1:
         only = float(weights[0]), float(spreads[0])
         return _difference_calls(*only, kappas[:, None], at, positive)
-    knots = min(Z_KNOTS, at.shape[1] + 100)
-    z = np.linspace(-FARTHEST_Z, FARTHEST_Z + float(spreads.max()), knots)
+    knots = min(_Z_KNOTS, at.shape[1] + 100)
+    z = np.linspace(-_FARTHEST_Z, _FARTHEST_Z + float(spreads.max()), knots)
     exponents, half = np.multiply.outer(z, spreads), 0.5 * spreads**2
     with np.errstate(over="ignore"):
         gained = np.exp(exponents - half) @ weights if positive else np.zeros(z.size)
@@ -286,7 +219,7 @@ def _group_difference_calls(
     gained_above = ndtr(spreads - z[:, None]) @ weights if positive else np.zeros(z.size)
     lost_above, above = ndtr(-spreads - z[:, None]) @ weights, ndtr(-z)
     # Rounding in the exponents moves K, and the function has slope -1 at most.
-    off = ulps(ROUNDINGS + weights.size + 8.0 * spreads.max() * (FARTHEST_Z + spreads.max()))
+    off = ulps(_ROUNDINGS + weights.size + 8.0 * spreads.max() * (_FARTHEST_Z + spreads.max()))
     rows = []
     for kappa, points in zip(kappas.tolist(), at, strict=True):
         values = gained - kappa * lost
@@ -317,11 +250,60 @@ def _difference_calls(
     return np.maximum(weight * (gained - kappas * subtracted) - at * above, 0.0)
 
 
-def _differences(weights: Array, spreads: Array, z: float, kappas: Array, positive: bool) -> Array:
-    """The value of each term of X - kappa Y at one z; it increases in z."""
-    gained = np.exp(spreads * z - spreads**2 / 2) if positive else 0.0
-    return np.asarray(weights * (gained - kappas * np.exp(-spreads * z - spreads**2 / 2)))
-
-
 def _plain_suffix_sums(rows: Array) -> Array:
     return np.asarray(np.cumsum(rows[:, ::-1], axis=1)[:, ::-1])
+
+
+def _members_of(count: int, groups: IntArray | None) -> list[IntArray]:
+    """The terms of each group; each is one of its own where there are no groups."""
+    if groups is None:
+        return list(np.arange(count)[:, None])
+    return [np.flatnonzero(groups == group) for group in np.unique(groups)]
+
+
+def _masses_on_grid(calls: Array, cell: Array) -> Array:
+    """The probabilities at the points of a grid whose call function is `calls` there."""
+    slopes = np.diff(calls, axis=1) / cell
+    ends = 1.0 + slopes[:, :1], -slopes[:, -1:]
+    inside = np.diff(slopes, axis=1)
+    return np.asarray(np.maximum(np.concatenate([ends[0], inside, ends[1]], axis=1), 0.0))
+
+
+def _sum_of(
+    terms: Iterable[tuple[Array, Array]], missing: Array, cell: Array, cells: int
+) -> _GridSum:
+    """The law of the sum of `terms`, each given by its masses and its own missing mean."""
+    size = fast_length(2 * cells + 2)
+    masses, norms = np.zeros(0), np.zeros(cell.size)
+    for term, own_missing in terms:
+        missing = missing + own_missing
+        if not masses.size:
+            masses = term
+            continue
+        norms += 2.0 * np.linalg.norm(masses, axis=1) + np.linalg.norm(term, axis=1)
+        spectrum = np.fft.rfft(masses, size) * np.fft.rfft(term, size)
+        summed = np.maximum(np.fft.irfft(spectrum, size), 0.0)
+        beyond = summed[:, cells + 1 :]
+        missing = missing + cell * (beyond @ np.arange(1.0, beyond.shape[1] + 1.0))
+        masses = summed[:, : cells + 1].copy()
+        masses[:, -1] += beyond.sum(axis=1)
+    return _GridSum(masses, missing, norms, size)
+
+
+@dataclass(frozen=True, eq=False)
+class _GridSum:
+    """A sum of independent variables on grids, one row for each grid.
+
+    `missing` is the mean of the mass that lay beyond the end, `norms` a sum of norms to which
+    rounding errors of the transforms of length `size` are proportional.
+    """
+
+    masses: Array
+    missing: Array
+    norms: Array
+    size: int
+
+    def rounding(self, cells: int, reach: Array) -> Array:
+        # A transform is off by so much of a norm, and each point counts with its distance.
+        relative = ulps(4.0 * math.log2(self.size) + 4.0)
+        return np.asarray(relative * self.norms * math.sqrt(cells + 1.0) * reach)

@@ -2,7 +2,8 @@ r"""The law of an example's secret position in a shuffled order, and the mu of e
 
 Positions are grouped from the latest to the earliest.  A group has the mu of its latest position,
 because a later or larger participation never lowers mu.  An example that takes part in none of the
-steps that count has no position, which is one more group.
+steps that count has no position, which is one more group.  The order is drawn once, for all epochs
+(`FixedPositions`), or anew before every epoch (`PositionsEachEpoch`).
 
 The *tail* of a position is the number of steps after its last participation.  Late positions are
 hidden in two ways: their mass is transported to earlier, *receiving* positions
@@ -24,18 +25,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lastiterate._numerics.powers import log_of, logs_of_powers, sums_of_powers
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, Array, IntArray, ulps, up
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    TINY,
+    Array,
+    IntArray,
+    down,
+    ulps,
+    up,
+)
 from lastiterate.bounds.balls_and_bins.divergence import PositionMixture
-from lastiterate.bounds.shuffling.joint_transport import PositionLaws
 from lastiterate.errors import InvalidParameter
 from lastiterate.shifts.early_shifts import ShortSteps, early_mus
 from lastiterate.shifts.patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
 
 _SINGLE_POSITIONS = 60  # the latest ones, which are not grouped
-
 _GROUPS = 90  # of all others
-
 FEW_GROUPS = 10  # of positions in the epoch before a truncated one
+LARGEST_NOISE_SHARE = 0.95  # of windows: the rest hides the rounding errors of a trainer
+_GROWTH = 2.0  # ratio of the ends of consecutive windows
+_ROUNDED_ONE = down(1.0, MILLIONS_OF_ROUNDINGS)  # least sum of probabilities
 
 
 @dataclass(frozen=True)
@@ -55,16 +64,6 @@ class ShuffledSteps:
     share: float
     epoch_length: int
     steps: int
-
-
-@dataclass(frozen=True, eq=False)
-class BesideWindows:
-    """Positions that no window hides, and the law of what precedes the hidden participations."""
-
-    weights: Array
-    mus: Array
-    earlier_weights: Array
-    earlier_mus: Array
 
 
 class Positions(ABC):
@@ -121,7 +120,7 @@ class Positions(ABC):
         """
 
     def revealed(self) -> tuple[Array, Array]:
-        """The probabilities and mus of positions, told apart further where that is worthwhile."""
+        """The probabilities and mus of positions, in finer groups where that is worthwhile."""
         return self.weights(), self.mus()
 
     def mixture(self, hidden: int, noise_share: float) -> PositionMixture:
@@ -174,7 +173,7 @@ class Positions(ABC):
     def mus_of_exact_last(
         self, participations: list[Participations], reserved: Spent = NOTHING_SPENT
     ) -> Array:
-        """`mus_of`, where noise before the last participation hides it, too."""
+        """`mus_of`, less where noise before the last participation hides it, too."""
         if self._short_steps is None:
             return self.mus_of(participations, reserved)
         mus = early_mus(
@@ -191,7 +190,7 @@ class Positions(ABC):
         return 0.0 if self._short_steps is None else self._short_steps.failure
 
     def absent(self, batches: int) -> float:
-        """The probability of being in none of so many batches of an epoch, exactly 0 if it is."""
+        """The probability of being in none of this many batches of an epoch; 0 is exact."""
         run = self._run
         return (run.examples - batches * run.batch_size) / run.examples
 
@@ -210,30 +209,6 @@ class Positions(ABC):
         )
         with np.errstate(over="ignore"):
             return np.atleast_1d(up(mus * run.ratio, ulps(8)))
-
-
-def position_groups(count: int) -> tuple[IntArray, IntArray]:
-    """The latest tail of each group of positions, and the sizes of the groups."""
-    single = min(count, _SINGLE_POSITIONS)
-    others = np.geomspace(single, count, _GROUPS) if count > single else np.array([count])
-    edges = np.unique(np.concatenate([np.arange(single), np.rint(others)]).astype(np.int64))
-    return edges[:-1], np.diff(edges)
-
-
-def few_edges(count: int, groups: int = FEW_GROUPS) -> IntArray:
-    """The edges of a few groups of tails up to `count`, the earlier the larger."""
-    if groups < 2:
-        return np.array([0, count])
-    edges = np.rint(np.geomspace(1, count, min(count, groups))).astype(np.int64)
-    return np.unique(np.append(0, edges))
-
-
-def with_no_position(values: Array, value: float, probability: float) -> Array:
-    """`values`, and one more for an example without a position, if that is possible."""
-    return np.append(values, value) if probability > 0.0 else np.asarray(values, dtype=np.float64)
-
-
-# The law of an example's position where the order is drawn once, for all epochs.
 
 
 class FixedPositions(Positions):
@@ -332,37 +307,6 @@ class FixedPositions(Positions):
         return np.asarray((self._run.steps - 1 - tails) // self.length)
 
 
-# The law of an example's position where the order is drawn anew before every epoch.
-
-
-@dataclass(frozen=True)
-class _Epoch:
-    """Groups of positions in one epoch, all of which also take part at the tails `others`."""
-
-    tails: IntArray
-    sizes: IntArray
-    others: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class _LatePositions:
-    """Late positions: probabilities, mus, and mus against a receiving position."""
-
-    weights: Array
-    mus: Array
-    transport_mus: Array
-
-    def after(self, count: int) -> _LatePositions:
-        return _LatePositions(self.weights[count:], self.mus[count:], self.transport_mus[count:])
-
-    def and_then(self, other: _LatePositions) -> _LatePositions:
-        return _LatePositions(
-            np.concatenate([self.weights, other.weights]),
-            np.concatenate([self.mus, other.mus]),
-            np.concatenate([self.transport_mus, other.transport_mus]),
-        )
-
-
 class PositionsEachEpoch(Positions):
     """Positions of an example that has another one in every epoch; the last position counts.
 
@@ -371,7 +315,7 @@ class PositionsEachEpoch(Positions):
     that is in the truncated epoch counts as if it were at the end of the epoch before; or, since
     its position there is independent, as if it were at the latest of each of a few groups of
     positions, with the probability of that group.  All participations in earlier whole epochs count
-    `earlier_factor` times (`earlier_epochs`).
+    `earlier_factor` times (`early_transport.earlier_factors`).
     """
 
     def __init__(
@@ -482,7 +426,7 @@ class PositionsEachEpoch(Positions):
         before, chances = self._positions_before()
         earlier_mus = self.mus_of([*self._ends, Participations(before)], reserved)
         cut = self._parts[0].tails[hidden:]
-        paired_weights, paired_mus = self._paired(weights[: cut.size], cut, reserved)
+        paired_weights, paired_mus = self._pairs(weights[: cut.size], cut, reserved)
         return BesideWindows(
             np.append(paired_weights, weights[cut.size :]),
             np.append(paired_mus, mus[cut.size :]),
@@ -495,7 +439,7 @@ class PositionsEachEpoch(Positions):
         if len(self._parts) == 1:
             return weights, mus
         cut = self._parts[0].tails
-        paired_weights, paired_mus = self._paired(weights[: cut.size], cut)
+        paired_weights, paired_mus = self._pairs(weights[: cut.size], cut)
         return (
             np.append(paired_weights, weights[cut.size :]),
             np.append(paired_mus, mus[cut.size :]),
@@ -511,7 +455,7 @@ class PositionsEachEpoch(Positions):
         chances[-1] += max(1.0 - float(chances.sum()), 0.0)
         return tails + self.last_length, chances
 
-    def _paired(
+    def _pairs(
         self, weights: Array, tails: IntArray, reserved: Spent = NOTHING_SPENT
     ) -> tuple[Array, Array]:
         """Groups in the truncated epoch, each with all groups in the epoch before."""
@@ -620,38 +564,126 @@ class PositionsEachEpoch(Positions):
         return None, 0
 
 
-# Disjoint windows of the last steps, each of which hides late participations by noise of its own.
-#
-# A share :math:`\theta` of the noise of the last steps is reserved and divided into windows.  The
-# last participation of a late position is shifted away inside one window, which must not begin
-# before that participation.  Shifts in different windows use independent noise.
-#
-# Let c be the contraction of a step, and let the *tail* of a position be the number of steps after
-# its last participation.  In units of the end of the run, a participation with tail k has size
-# :math:`c^k`, and a step with tail :math:`\tau` in a window W has the reserved variance
-# :math:`\theta c^{2\tau}`.  Shifts in proportion to that variance cost a participation that is not
-# later than W at most
-#
-# .. math:: \rho_W = c^{\max W} \Big/ \sqrt{\textstyle\theta \sum_{\tau \in W} c^{2\tau}}
-#
-# standard deviations for each unit of per-step sensitivity.  Everything else has a share
-# :math:`1 - \theta` of the noise of these steps.  The theorem that uses the windows is in
-# `docs/tightness.md#joint-transport`.
-#
-# Short steps keep a part of earlier noise, at least l' in each step (`shifts.early_shifts`).  Then
-# a window may contain the participation, and its steps before it count with :math:`l'^{2i}`, i the
-# number of steps from one to the other.  Every position has a cost of its own.
+@dataclass(frozen=True)
+class _Epoch:
+    """Groups of positions in one epoch, all of which also take part at the tails `others`."""
 
-_GROWTH = 2.0  # ratio of the ends of consecutive windows
+    tails: IntArray
+    sizes: IntArray
+    others: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _LatePositions:
+    """Late positions: probabilities, mus, and mus against a receiving position."""
+
+    weights: Array
+    mus: Array
+    transport_mus: Array
+
+    def after(self, count: int) -> _LatePositions:
+        return _LatePositions(self.weights[count:], self.mus[count:], self.transport_mus[count:])
+
+    def and_then(self, other: _LatePositions) -> _LatePositions:
+        return _LatePositions(
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.mus, other.mus]),
+            np.concatenate([self.transport_mus, other.transport_mus]),
+        )
+
+
+def position_groups(count: int) -> tuple[IntArray, IntArray]:
+    """The latest tail of each group of positions, and the sizes of the groups."""
+    single = min(count, _SINGLE_POSITIONS)
+    others = np.geomspace(single, count, _GROUPS) if count > single else np.array([count])
+    edges = np.unique(np.concatenate([np.arange(single), np.rint(others)]).astype(np.int64))
+    return edges[:-1], np.diff(edges)
+
+
+def few_edges(count: int, groups: int = FEW_GROUPS) -> IntArray:
+    """The edges of a few groups of tails up to `count`, the earlier the larger."""
+    if groups < 2:
+        return np.array([0, count])
+    edges = np.rint(np.geomspace(1, count, min(count, groups))).astype(np.int64)
+    return np.unique(np.append(0, edges))
+
+
+def with_no_position(values: Array, value: float, probability: float) -> Array:
+    """`values`, and `value` for an example without a position, unless its probability is 0."""
+    return np.append(values, value) if probability > 0.0 else np.asarray(values, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionLaws:
+    """The probabilities of the example's possible positions, and the mus of each.
+
+    `receiving` positions have `receiving_mus`, and `residual_mus` for a hidden late position
+    against them without its last participation.  `separate` late positions are transported one by
+    one: they have `separate_mus`, and `separate_transport_mus` against any receiving position.  So
+    do the `hidden` late positions, which may be transported together: position t uses the window
+    `window_of[t]`, in which its shift has the cost `window_costs[t]`.
+    """
+
+    receiving: Array
+    receiving_mus: Array
+    residual_mus: Array
+    separate: Array
+    separate_mus: Array
+    separate_transport_mus: Array
+    hidden: Array
+    hidden_mus: Array
+    hidden_transport_mus: Array
+    window_of: IntArray
+    window_costs: Array
+
+    def __post_init__(self) -> None:
+        every = np.concatenate([self.receiving, self.separate, self.hidden])
+        valid = self.receiving.size and np.all(every >= 0.0) and np.sum(self.receiving) > 0.0
+        if not (valid and np.sum(every) >= _ROUNDED_ONE):
+            raise InvalidParameter(
+                "receiving", self.receiving, must_be="probabilities that sum to 1 with the others"
+            )
+
+    def retained_shares(self, epsilon: float, multiplier: float) -> Array:
+        """The share of each hidden position that is best not transported, roughly."""
+        transported = np.maximum(self.hidden_transport_mus, self.hidden_mus)
+        gained = self.hidden_mus * (multiplier - transported + self.hidden_mus / 2)
+        return np.asarray(np.exp(np.minimum(epsilon - gained, 0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class BesideWindows:
+    """Positions that no window hides, and the law of what precedes the hidden participations."""
+
+    weights: Array
+    mus: Array
+    earlier_weights: Array
+    earlier_mus: Array
 
 
 @dataclass(frozen=True, eq=False)
 class EndWindows:
-    """Windows of the last steps: window i has the tails from edges[i] to edges[i + 1] - 1.
+    r"""Disjoint windows of the last steps, each with noise of its own that hides participations.
 
-    Each has `share` of the noise of its steps.  `window_of[k]` is the window in which the
-    participation with tails[k] steps after it is shifted away.  A window may also contain it if
-    steps lose at most `lost` of earlier noise; None is for windows that contain none.
+    Window i has the tails from edges[i] to edges[i + 1] - 1, and `share`, :math:`\theta`, of the
+    noise of its steps.  The last participation of a late position, with tails[k] steps after it, is
+    shifted away inside the window `window_of[k]`, which must not begin before that participation.
+    Shifts in different windows use independent noise; everything else has a share
+    :math:`1 - \theta` of the noise of these steps.
+
+    Let c be the contraction of a step.  In units of the end of the run, a participation with tail k
+    has size :math:`c^k`, and a step with tail :math:`\tau` in a window W has the reserved variance
+    :math:`\theta c^{2\tau}`.  Shifts in proportion to that variance cost a participation that is
+    not later than W at most
+
+    .. math:: \rho_W = c^{\max W} \Big/ \sqrt{\textstyle\theta \sum_{\tau \in W} c^{2\tau}}
+
+    standard deviations for each unit of per-step sensitivity (`docs/tightness.md#joint-transport`).
+
+    Short steps keep a part of earlier noise, at least l' in each step (`shifts.early_shifts`), and
+    lose at most `lost`.  Then a window may contain the participation, and its steps before it count
+    with :math:`l'^{2i}`, i the number of steps from one to the other: every position has a cost of
+    its own.  Where `lost` is None, windows contain no participation.
     """
 
     edges: IntArray
@@ -705,7 +737,7 @@ class EndWindows:
         return np.asarray(up(np.sqrt(scale / variances), MILLIONS_OF_ROUNDINGS) + TINY)
 
     def with_least_costs(self, gap: float, preferring_later: float = 1.0) -> EndWindows:
-        """Returns these windows, each position in the cheaper of its own and the next later one.
+        """The same windows, each position in the cheaper of its own and the next later one.
 
         The later one may be so many times as expensive: it has fewer positions.
         """

@@ -1,336 +1,27 @@
-"""Searches for the parameters of a joint transport, or of a mixture, that prove the least delta.
+"""A privacy profile by a search for the best proof at every epsilon.
 
-Every choice of parameters is a valid proof.  A search tries a few values of one parameter after
-the other on a coarse grid, and computes the best choice on a fine grid.
+Every proof that a search finds is valid.  To answer equal questions equally, proofs are searched
+for on a lattice of epsilons, and all points of one stretch of the lattice share the proof that is
+best in its middle.  Between the points delta is convex in e^epsilon, so chords lie above it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
-from scipy.special import ndtri
 
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, ulps, up
-from lastiterate.bounds.balls_and_bins.divergence import (
-    MixtureDivergence,
-    MixtureGrid,
-    MixturePair,
-    PositionMixture,
-)
-from lastiterate.bounds.shuffling.joint_transport import JointTransport, PositionLaws, TransportGrid
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, Array, up
 from lastiterate.profile.profile import PrivacyProfile
 
-_COARSE_TRANSPORT = TransportGrid(receiving=8, every_nth_knot=2, cells=500, step=0.25)
-
-_FINE_TRANSPORT = TransportGrid(receiving=40, every_nth_knot=1, cells=4000, step=0.1)
-
-_COARSE_MIXTURE = MixtureGrid(cells=300, step=0.05, spacing=0.6)
-
-_FINE_MIXTURE = MixtureGrid(cells=1500, step=0.002, spacing=0.3)
-
-_HOPELESS = 2.0  # a coarse mixture so many times above the known delta is given up
-
-_MOST_CACHED = 64
-
-_Parameters = TypeVar("_Parameters")
-
-
-def best_by_coordinates(
-    start: _Parameters,
-    values: Mapping[str, Sequence[float]],
-    cost: Callable[[_Parameters], float],
-) -> tuple[_Parameters, float]:
-    """The best parameters met by a search along one coordinate after the other, and their cost.
-
-    First all `values` of each field of a dataclass are tried, then those next to the best one.
-    """
-    costs: dict[_Parameters, float] = {}
-
-    def cached(parameters: _Parameters) -> float:
-        if parameters not in costs:
-            costs[parameters] = cost(parameters)
-        return costs[parameters]
-
-    best = start
-    for name, candidates in values.items():
-        best = min([best, *_with(best, name, candidates)], key=cached)
-    for name, candidates in values.items():
-        at = candidates.index(getattr(best, name))
-        neighbours = candidates[max(at - 1, 0) : at + 2]
-        best = min([best, *_with(best, name, neighbours)], key=cached)
-    return best, cached(best)
-
-
-def _with(parameters: _Parameters, name: str, values: Sequence[float]) -> list[_Parameters]:
-    return [replace(parameters, **{name: one}) for one in values]  # type: ignore[type-var]  # a dataclass
-
-
-@dataclass(frozen=True)
-class TransportParameters:
-    """Shares of positions that are late, of late ones that are hidden, and of windows' noise.
-
-    Retained shares of hidden positions are those of a multiplier larger by `extra_multiplier`.
-    `first_window` is the length of the first window, in units of 1/(step size x smoothness).
-    """
-
-    late: float = 0.35
-    hidden: float = 0.08
-    noise: float = 0.95
-    extra_multiplier: float = 0.0
-    first_window: float = 0.0
-
-
-_TRANSPORT_VALUES = {
-    "late": (0.02, 0.05, 0.1, 0.2, 0.35, 0.55),
-    "hidden": (0.01, 0.03, 0.08, 0.2, 0.45),
-    "extra_multiplier": (-0.4, -0.2, 0.0, 0.3),
-    "noise": (0.3, 0.6, 0.95, 1.0),
-}
-
-_EARLY_START = TransportParameters(hidden=0.2, first_window=1.5)
-
-_EARLY_VALUES = {
-    "late": (0.02, 0.05, 0.1, 0.18, 0.25, 0.35, 0.5),
-    "hidden": (0.02, 0.05, 0.1, 0.2, 0.35, 0.6),
-    "first_window": (0.0, 0.5, 1.0, 1.5, 2.2),
-    "extra_multiplier": (-0.4, -0.2, 0.0, 0.2),
-    "noise": (0.3, 0.6, 0.85, 0.95),
-}
-
-PositionLawsFactory = Callable[[float, float, float, float], PositionLaws | None]
-"""The position laws for shares that are late, hidden, and of noise, and for a first window.
-
-None if there are none.
-"""
-
-
-@dataclass(frozen=True)
-class _AverageProof:
-    """The average of joint transports with these probabilities, and a probability of failure."""
-
-    shares: Sequence[float]
-    transports: Sequence[JointTransport]
-    failure: float
-
-    def delta(self, epsilon: float) -> float:
-        deltas = [one.delta(epsilon) for one in self.transports]
-        total = math.fsum(p * d for p, d in zip(self.shares, deltas, strict=True)) + self.failure
-        return min(up(total, ulps(len(deltas) + 4.0)), 1.0)
-
-
-class TransportSearch:
-    """The search for a joint transport, for one order of the data sets.
-
-    `parts` are the probabilities of several position laws, one of which holds; the parameters are
-    searched for the likeliest one.  `failure` is added to delta.
-    """
-
-    def __init__(
-        self,
-        parts: Sequence[tuple[float, PositionLawsFactory]],
-        *,
-        failure: float = 0.0,
-        early: bool = False,
-    ) -> None:
-        self._parts, self._failure = parts, failure
-        self._likeliest = max(range(len(parts)), key=lambda number: parts[number][0])
-        self._start = _EARLY_START if early else TransportParameters()
-        self._values = _EARLY_VALUES if early else _TRANSPORT_VALUES
-        # Unlike a cache of functools, a dict can be pickled.
-        self._cache: dict[tuple[float, ...], PositionLaws | None] = {}
-
-    def __call__(self, epsilon: float, delta: float) -> Proof | None:
-        """A joint transport below `delta` on the coarse grid, or None."""
-        likeliest = self._likeliest
-        start = self._transport(
-            likeliest, self._start, epsilon, -float(ndtri(delta)), _COARSE_TRANSPORT
-        )
-        if start is None:
-            return None
-        start.delta(epsilon)
-        multiplier = start.multiplier
-
-        def cost(parameters: TransportParameters) -> float:
-            transport = self._transport(
-                likeliest, parameters, epsilon, multiplier, _COARSE_TRANSPORT
-            )
-            return math.inf if transport is None else transport.delta(epsilon)
-
-        best, least = best_by_coordinates(self._start, self._values, cost)
-        if len(self._parts) == 1:
-            fine = self._transport(0, best, epsilon, multiplier, _FINE_TRANSPORT)
-            if not least < delta or fine is None:
-                return None
-            return fine if not self._failure else _AverageProof([1.0], [fine], self._failure)
-        every = [
-            self._transport(number, best, epsilon, multiplier, _FINE_TRANSPORT)
-            for number in range(len(self._parts))
-        ]
-        transports = [one for one in every if one is not None]
-        if len(transports) < len(every):
-            return None
-        return _AverageProof([share for share, _ in self._parts], transports, self._failure)
-
-    def _transport(
-        self,
-        number: int,
-        parameters: TransportParameters,
-        epsilon: float,
-        multiplier: float,
-        grid: TransportGrid,
-    ) -> JointTransport | None:
-        laws = self._laws(
-            number, parameters.late, parameters.hidden, parameters.noise, parameters.first_window
-        )
-        if laws is None:
-            return None
-        retained = laws.retained_shares(epsilon, multiplier + parameters.extra_multiplier)
-        return JointTransport(laws, retained, epsilon, grid)
-
-    def _laws(self, number: int, *shares: float) -> PositionLaws | None:
-        key = (number, *shares)
-        if key not in self._cache:
-            if len(self._cache) >= _MOST_CACHED:
-                self._cache.pop(next(iter(self._cache)))
-            late, hidden, noise, first_window = shares
-            self._cache[key] = self._parts[number][1](late, hidden, noise, first_window)
-        return self._cache[key]
-
-
-@dataclass(frozen=True)
-class MixtureParameters:
-    """The share of positions that windows hide, and the share of noise in the windows.
-
-    `first_window` is the length of the first window, in units of 1/(step size x smoothness).
-    """
-
-    hidden: float = 0.25
-    noise: float = 0.6
-    first_window: float = 0.0
-
-
-_MIXTURE_VALUES = {
-    "hidden": (0.01, 0.03, 0.08, 0.15, 0.25, 0.4, 0.65),
-    "noise": (0.15, 0.3, 0.45, 0.6, 0.75, 0.95),
-}
-
-_EARLY_MIXTURE_START = MixtureParameters(noise=0.75, first_window=1.0)
-
-_EARLY_MIXTURE_VALUES = {
-    "hidden": (0.03, 0.08, 0.15, 0.25, 0.4, 0.65),
-    "noise": (0.3, 0.6, 0.75, 0.95),
-    "first_window": (0.0, 0.5, 1.0, 1.5, 2.2),
-}
-
-MixtureFactory = Callable[[MixtureParameters], PositionMixture | None]
-"""The mixture for some parameters; None if there is none."""
-
-
-@dataclass(frozen=True)
-class BoundedBatches:
-    """The mixtures given that no batch is too large, which fails with probability `failure`.
-
-    `without_windows` is the guarantee if no position is hidden by a window.  With probability
-    `shift_failure`, in each data set, shifts do not hide the example where it is.
-    """
-
-    mixtures: MixtureFactory
-    without_windows: PrivacyProfile
-    failure: float
-    shift_failure: float = 0.0
-
-
-@dataclass(frozen=True)
-class _MixtureOrFailure:
-    divergence: MixtureDivergence
-    failure: float
-    shift_failure: float
-
-    def delta(self, epsilon: float) -> float:
-        failures = self.failure + failures_of_shifts(self.shift_failure, epsilon)
-        return min(up(self.divergence.delta(epsilon) + failures, ulps(8.0)), 1.0)
-
-
-def failures_of_shifts(failure: float, epsilon: float) -> float:
-    """The charge to delta if shifts fail with this probability in each data set.
-
-    The second law counts e^epsilon times, and so do its failures: each is another one for every
-    position, so that they do not cancel against a law without the example.
-    """
-    return up(failure * (1.0 + math.exp(min(epsilon, 700.0))), ulps(8.0))
-
-
-@dataclass(frozen=True)
-class MixtureSearch:
-    """The search for the mixture of one pair of laws, among limits on the size of batches."""
-
-    pair: MixturePair
-    limits: Sequence[BoundedBatches]
-    early: bool = False
-
-    def __call__(self, epsilon: float, delta: float) -> _MixtureOrFailure | None:
-        """A mixture for the limit that is best without windows; None if `delta` is far away."""
-        at = np.array([epsilon])
-        limit = min(self.limits, key=lambda one: float(one.without_windows.deltas(at)[0]))
-
-        def cost(parameters: MixtureParameters) -> float:
-            mixture = self._mixture(limit, parameters, epsilon, _COARSE_MIXTURE)
-            return math.inf if mixture is None else mixture.delta(epsilon)
-
-        start = _EARLY_MIXTURE_START if self.early else MixtureParameters()
-        values = _EARLY_MIXTURE_VALUES if self.early else _MIXTURE_VALUES
-        best, least = best_by_coordinates(start, values, cost)
-        if not least < _HOPELESS * delta:
-            return None
-        return self._mixture(limit, best, epsilon, _FINE_MIXTURE)
-
-    def _mixture(
-        self,
-        limit: BoundedBatches,
-        parameters: MixtureParameters,
-        epsilon: float,
-        grid: MixtureGrid,
-    ) -> _MixtureOrFailure | None:
-        mixture = limit.mixtures(parameters)
-        if mixture is None:
-            return None
-        divergence = MixtureDivergence(mixture, self.pair, epsilon, grid)
-        return _MixtureOrFailure(divergence, limit.failure, limit.shift_failure)
-
-
-# A privacy profile by a search for the best proof at every epsilon.
-#
-# Every proof that a search finds is valid.  To answer equal questions equally, proofs are searched
-# for on a lattice of epsilons, and all points of one stretch of the lattice share the proof that is
-# best in its middle.  Between the points delta is convex in e^epsilon, so chords lie above it.
-
 _SPACING = 0.01  # of the lattice of log epsilon
-
 _STRETCH, _LONG_STRETCH = 8, 32  # points that share a proof; the long ones for a whole curve
-
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-4, 30.0  # between which proofs are searched for
-
 _FEW_EPSILONS = 4  # more count as a whole curve
-
 _LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5  # between which a search is worth its time
-
-
-class Proof(Protocol):
-    """One proof, valid for all epsilons."""
-
-    def delta(self, epsilon: float) -> float:
-        """An upper bound on delta."""
-
-
-class Search(Protocol):
-    """A search for proofs."""
-
-    def __call__(self, epsilon: float, delta: float) -> Proof | None:
-        """A proof that is good at this epsilon; None if there is no use below this delta."""
 
 
 class ShuffledProfile(PrivacyProfile):
@@ -433,3 +124,50 @@ class ShuffledProfile(PrivacyProfile):
             proofs = [proof for proof in results if proof is not None]
             self._proofs[key] = proofs if proofs and len(proofs) == len(results) else None
         return self._proofs[key]
+
+
+class Proof(Protocol):
+    """One proof, valid for all epsilons."""
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on delta."""
+
+
+class Search(Protocol):
+    """A search for proofs."""
+
+    def __call__(self, epsilon: float, delta: float) -> Proof | None:
+        """A proof that is good at this epsilon; None if there is no use below this delta."""
+
+
+_Parameters = TypeVar("_Parameters")
+
+
+def best_by_coordinates(
+    start: _Parameters,
+    values: Mapping[str, Sequence[float]],
+    cost: Callable[[_Parameters], float],
+) -> tuple[_Parameters, float]:
+    """The best parameters met by a search along one coordinate after the other, and their cost.
+
+    First all `values` of each field of a dataclass are tried, then those next to the best one.
+    """
+    costs: dict[_Parameters, float] = {}
+
+    def cached(parameters: _Parameters) -> float:
+        if parameters not in costs:
+            costs[parameters] = cost(parameters)
+        return costs[parameters]
+
+    best = start
+    for name, candidates in values.items():
+        best = min([best, *_with(best, name, candidates)], key=cached)
+    for name, candidates in values.items():
+        at = candidates.index(getattr(best, name))
+        neighbours = candidates[max(at - 1, 0) : at + 2]
+        best = min([best, *_with(best, name, neighbours)], key=cached)
+    return best, cached(best)
+
+
+def _with(parameters: _Parameters, name: str, values: Sequence[float]) -> list[_Parameters]:
+    return [replace(parameters, **{name: one}) for one in values]  # type: ignore[type-var]  # a dataclass

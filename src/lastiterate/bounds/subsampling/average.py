@@ -2,7 +2,9 @@
 
 Given the participations V the last iterate is mu(V)-GDP; hockey-stick divergence is jointly convex,
 so the average over V holds (`docs/tightness.md#averages`).  The law of mu(V) is that of
-`docs/tightness.md#participation-energy`.
+`docs/tightness.md#participation-energy`: the last steps are solved exactly, and what precedes them
+is one distance.  Batches of random size are limited; the probability that some batch exceeds the
+limit is added to delta.
 """
 
 from __future__ import annotations
@@ -44,15 +46,32 @@ from lastiterate.run.batch_rules.drawn import PoissonSampled, SampledWithoutRepl
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import Ball, TrainingRun
 
-_CELLS = 8192  # of the grid of a sum
-
-_SHORT = 500  # steps of a run that tries several shares of the noise on release
-
+LONGEST_WINDOW = 8_000
 _QUICK_WINDOW = 2_000  # steps, if a bound that hides participations is likely to be better
-
+_SHORT_RUN = 500  # steps; runs up to it try several shares of the noise on release
+_SUM_CELLS = 8192  # of the grid of a sum
 _LEAST_GAP = 1e-15  # less contraction than this is not used
-
 _MOST_RELEASE_NOISE = 1e9  # in units of a step's noise; more is not used
+_USUAL_FAILURE = 1e-9  # the probability of a larger batch
+# Probabilities of a larger batch that are tried, the first where contraction allows it.
+_FAILURES = tuple(10.0**-i for i in range(14, 7, -1))
+_WORTHWHILE = Fraction(19, 20)  # share of the contraction that a larger limit must keep
+_RATES = np.geomspace(1e-3, 300.0, 160)  # the largest weight is 1
+_MOST_TERMS = 4096  # groups of participations by age
+_LEVELS = 400  # of the law
+_NEGLIGIBLE = 1e-15
+_MEMORY = 60.0  # time constants; older participations are e^-60 of the whole
+_BLOCKS_IN_MEMORY = 128  # in a time constant, or in the run
+_RECURSION_MEMORY = 12  # time constants of the recursion
+_RECURSION_CELLS = 32_768
+_NEGLIGIBLE_CHANCE = 1e-16  # of binomial probabilities
+_END_FOLDS = 30.0  # a distance exceeded with probability e^-30
+_END_EXCEEDED = 1e-13  # an upper bound on that probability
+_BLOCK_ROUNDING = 1e-12  # of the probabilities of one block
+_SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
+_LONGEST_SECOND = 4_000  # of the second window
+_WINDOW_MEMORY = 12.0  # time constants; older steps do not matter for the choice
+_LEAST_POWER = math.exp(-700.0)  # smaller ones would underflow
 
 
 def sampled_average(run: TrainingRun) -> PrivacyProfile:
@@ -131,6 +150,73 @@ def poisson_average_for_persons(run: TrainingRun) -> PrivacyProfile:
     return _sum_of_independent(mixture, run.examples_per_person)
 
 
+def last_step_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
+    """A lower bound on this bound's delta, from the very last step; 0 on a bounded domain."""
+    if isinstance(run.domain, Ball):
+        return 0.0
+    noise = float(quantities.noises(run)[0])
+    mu = float(quantities.sensitivities(run)[0]) / math.hypot(noise, quantities.release_noise(run))
+    known = run.batches.share * GaussianProfile(mu).delta(epsilon)
+    return float(down(known, THOUSANDS_OF_ROUNDINGS))
+
+
+_CHARGES = "averages over the steps in which the secretly drawn example takes part"
+
+
+_NEEDS = (
+    conditions.SECRET_ORDER,
+    *conditions.CONTRACTING,
+    conditions.CONSTANT,
+    conditions.NOISY,
+)
+
+
+_SOURCE = Citation(
+    "Bok, Su and Altschuler",
+    2024,
+    "Shifted interpolation",
+    "Theorem C.3 given the batches, and joint convexity",
+    also=Citation(
+        "Abramson and Pitman",
+        2011,
+        "Concave majorants of random walks and related Poisson processes",
+        "the law of the faces",
+    ),
+)
+
+
+SAMPLED_AVERAGE = Bound(
+    id="random-order/sampled/average",
+    gives="the average over the steps in which a secretly sampled example takes part",
+    covers=rules(Resampling.EACH_STEP, exact_size=True),
+    needs=_NEEDS,
+    certainty=Certainty.UPPER,
+    source=_SOURCE,
+    evaluate=sampled_average,
+    for_persons=sampled_average_for_persons,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    charges=_CHARGES,
+    delta_lower_bound=last_step_delta_lower_bound,
+    quick=False,
+)
+
+
+POISSON_AVERAGE = Bound(
+    id="random-order/poisson/average",
+    gives="the same average for batches of random size",
+    covers=(PoissonSampled,),
+    needs=_NEEDS,
+    certainty=Certainty.UPPER,
+    source=_SOURCE,
+    evaluate=poisson_average,
+    for_persons=poisson_average_for_persons,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    charges=_CHARGES,
+    delta_lower_bound=last_step_delta_lower_bound,
+    quick=False,
+)
+
+
 def _poisson_mixture(run: TrainingRun, *, longest: int) -> PrivacyProfile:
     """The mixture of the majorant with the run's own probability of a participation."""
     majorant, rate = fixed_size_majorant(run), run.batches.share
@@ -145,9 +231,6 @@ def mixtures_of(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
     """The mixtures of a profile, each of which bounds the law of mu."""
     every = profile.profiles if isinstance(profile, BestProfile) else (profile,)
     return [part for part in every if isinstance(part, GaussianMixtureProfile)]
-
-
-LONGEST_WINDOW = 8_000
 
 
 def participation_mixture(
@@ -188,19 +271,18 @@ def participation_mixture(
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
 
-def last_step_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
-    """A lower bound on this bound's delta, from the very last step; 0 on a bounded domain."""
-    if isinstance(run.domain, Ball):
-        return 0.0
-    noise = float(quantities.noises(run)[0])
-    mu = float(quantities.sensitivities(run)[0]) / math.hypot(noise, quantities.release_noise(run))
-    known = run.batches.share * GaussianProfile(mu).delta(epsilon)
-    return float(down(known, THOUSANDS_OF_ROUNDINGS))
-
-
 def _used_releases(whole: float, steps: int) -> tuple[float, ...]:
     """Parts of the release noise to use: in short runs, with coarse laws, less may be better."""
-    return (whole, whole / 4.0, 0.0) if whole > 0.0 and steps <= _SHORT else (whole,)
+    return (whole, whole / 4.0, 0.0) if whole > 0.0 and steps <= _SHORT_RUN else (whole,)
+
+
+def cost_per_residual(gap: float, window: int, release_in_steps: float) -> float:
+    """kappa, rounded up."""
+    log_c = log_of(gap)
+    kept = max(power(log_c, window), _LEAST_POWER)
+    return at_least(
+        kept / math.sqrt(sum_of_powers(2 * log_c, window) + release_in_steps), ulps=10_000
+    )
 
 
 def _sum_law(
@@ -209,82 +291,13 @@ def _sum_law(
     """The law of the sum of two independent variables, rounded up to a grid."""
     if other.size == 1 and other[0] == 0.0:
         return one, probability
-    cell = (one.max() + other.max()) / (_CELLS - 1)
+    cell = (one.max() + other.max()) / (_SUM_CELLS - 1)
     index = np.ceil((one + other[:, None]) / cell).astype(np.int64)
     weights = probability * probability_of_other[:, None]
     masses = np.zeros(int(index.max()) + 1)
     np.add.at(masses, index.ravel(), weights.ravel())
     sums = cell * np.arange(masses.size, dtype=np.float64)
     return up(sums, THOUSANDS_OF_ROUNDINGS), masses
-
-
-AVERAGES = "averages over the steps in which the secretly drawn example takes part"
-
-_GIVEN_THE_BATCHES = (CONVEX_FIXED_ORDER,)
-
-_NEEDS = (
-    conditions.SECRET_ORDER,
-    *conditions.CONTRACTING,
-    conditions.CONSTANT,
-    conditions.NOISY,
-)
-
-_SOURCE = Citation(
-    "Bok, Su and Altschuler",
-    2024,
-    "Shifted interpolation",
-    "Theorem C.3 given the batches, and joint convexity",
-    also=Citation(
-        "Abramson and Pitman",
-        2011,
-        "Concave majorants of random walks and related Poisson processes",
-        "the law of the faces",
-    ),
-)
-
-SAMPLED_AVERAGE = Bound(
-    id="random-order/sampled/average",
-    gives="the average over the steps in which a secretly sampled example takes part",
-    covers=rules(Resampling.EACH_STEP, exact_size=True),
-    needs=_NEEDS,
-    certainty=Certainty.UPPER,
-    source=_SOURCE,
-    evaluate=sampled_average,
-    for_persons=sampled_average_for_persons,
-    rests_on=_GIVEN_THE_BATCHES,
-    charges=AVERAGES,
-    delta_lower_bound=last_step_delta_lower_bound,
-    quick=False,
-)
-
-POISSON_AVERAGE = Bound(
-    id="random-order/poisson/average",
-    gives="the same average for batches of random size",
-    covers=(PoissonSampled,),
-    needs=_NEEDS,
-    certainty=Certainty.UPPER,
-    source=_SOURCE,
-    evaluate=poisson_average,
-    for_persons=poisson_average_for_persons,
-    rests_on=_GIVEN_THE_BATCHES,
-    charges=AVERAGES,
-    delta_lower_bound=last_step_delta_lower_bound,
-    quick=False,
-)
-
-# Batches of random size: limits on their size, the contraction that holds below a limit.
-#
-# Sums are divided by b whatever the size of a batch, so a step on a batch of k examples has
-# smoothness (M - lambda) k/b + lambda, where lambda is the shared penalty.  The penalty is the only
-# certain convexity, since a batch may be empty.  The probability that some batch exceeds a limit is
-# added to delta.
-
-_FAILURE = 1e-9  # usual probability of a larger batch
-
-# Probabilities of a larger batch that are tried, the first where contraction allows it.
-_FAILURES = tuple(10.0**-i for i in range(14, 7, -1))
-
-_WORTHWHILE = Fraction(19, 20)  # share of the contraction that a larger limit must keep
 
 
 @dataclass(frozen=True)
@@ -299,14 +312,17 @@ def fixed_size_majorant(
     run: TrainingRun,
     counterpart: Callable[[int, int], BatchRule] = SampledWithoutReplacement,
     draws: int | None = None,
-    failure: float = _FAILURE,
+    failure: float = _USUAL_FAILURE,
 ) -> Majorant:
     """The run on batches of a fixed size whose steps contract no more than those on random ones.
 
     Random batches have a size of law Bin(n, p), where p is their share of the examples, and the
     participations of the `counterpart`.  There are `draws` of them, by default one in each step.
-    The majorant is exceeded if a batch is larger than a limit, which has about the probability
-    `failure`.
+
+    Sums are divided by b whatever the size of a batch, so a step on a batch of k examples has
+    smoothness (M - lambda) k/b + lambda, where lambda is the shared penalty.  The penalty is the
+    only certain convexity, since a batch may be empty.  The majorant is exceeded if a batch is
+    larger than a limit, which has about the probability `failure`.
     """
     batches, loss, draws = run.batches, run.loss, run.steps if draws is None else draws
     if loss.smoothness is None:
@@ -377,7 +393,7 @@ def contractions_without_example(run: TrainingRun) -> list[LimitedContraction]:
     if own > 0 and gap(most) < eta * shared:  # a smaller batch contracts more
         not_expanding = math.floor((2 - eta * shared) / (eta * own))
         unhindered = math.floor((2 - 2 * eta * shared) / (eta * own))
-        limits = [max(_hardly_exceeded(run, failure), unhindered) for failure in _FAILURES]
+        limits = [max(_size_hardly_exceeded(run, failure), unhindered) for failure in _FAILURES]
         worthwhile = [size for size in limits if gap(size) >= eta * shared * _WORTHWHILE]
         wanted = (limits[0], worthwhile[0] if worthwhile else limits[-1])
         sizes = [min(size, most, not_expanding) for size in dict.fromkeys(wanted)]
@@ -385,22 +401,23 @@ def contractions_without_example(run: TrainingRun) -> list[LimitedContraction]:
     for size in dict.fromkeys(sizes):
         exact = float(gap(size))
         everyone = size >= batches.examples - run.examples_per_person
-        failure = 0.0 if everyone else _exceeded(run, size)
+        failure = 0.0 if everyone else _larger_batch_probability(run, size)
         usable = float(np.nextafter(exact, 0.0)) if exact > _LEAST_GAP else 0.0
         contractions.append(LimitedContraction(usable, failure if exact >= 0.0 else 1.0))
     return contractions
 
 
-def _hardly_exceeded(run: TrainingRun, failure: float) -> int:
+def _size_hardly_exceeded(run: TrainingRun, failure: float) -> int:
     """The least number of other examples that a batch exceeds with at most this probability."""
     low, high = run.batches.batch_size, run.batches.examples - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _exceeded(run, middle) <= failure else (middle + 1, high)
+        rare = _larger_batch_probability(run, middle) <= failure
+        low, high = (low, middle) if rare else (middle + 1, high)
     return high
 
 
-def _exceeded(run: TrainingRun, size: int) -> float:
+def _larger_batch_probability(run: TrainingRun, size: int) -> float:
     """The probability of more than `size` other examples in any step, by Chernoff's bound."""
     count, share = run.batches.examples - 1, run.batches.share
     number = size + 1
@@ -419,57 +436,85 @@ def _exceeded(run: TrainingRun, size: int) -> float:
     return min(up(math.exp(min(log + math.log(run.steps), 0.0)), MILLIONS_OF_ROUNDINGS), 1.0)
 
 
-# The residual distance Z of participations before the last steps, and the choice of these steps.
-#
-# The last R steps are solved exactly, with the energy q.  Earlier participations leave the
-# distance Z
-# after shifts of energy e, and then
-#
-# .. math:: \mu^2 \le (\sqrt q + \kappa Z)^2 + e , \qquad
-#     \kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}
-#
-# (`docs/tightness.md#participation-energy`).  Every choice of R and of shifts is valid.  Steps are
-# counted backwards, j = 0 the latest.  Shifts are :math:`g c^{2j}` in units of the end, or the
-# whole
-# distance if it is smaller.  Two laws dominate Z:
-#
-# * for c < 1 the recursion :math:`z \leftarrow (c^m z - G)^+ + N`, N binomial, over blocks of m
-#   steps in which only the distance before the block is shifted, on a grid and rounded up;
-# * always, as :math:`Z = \max_k \sum_{j < k} (c^j V_j - g c^{2j})`, the maximal inequality for
-#   martingales, :math:`P(Z > z) \le \exp(\max_k \Psi_k(\theta) - \theta z)` for every
-#   :math:`\theta`, where :math:`\Psi_k` is the logarithm of the moment of the sum to k.
+class ExactWindow(NamedTuple):
+    """The last `length` steps, and the shift in the step before them (c^j of it at age j)."""
 
-RATES = np.geomspace(1e-3, 300.0, 160)  # the largest weight is 1
+    length: int
+    shift: float
 
-_TERMS = 4096  # groups of participations by age
 
-_LEVELS = 400  # of the law
+@lru_cache(maxsize=64)
+def best_windows(
+    gap: float,
+    steps: int,
+    probability: float,
+    cap: float,
+    release_in_steps: float,
+    longest: int = LONGEST_WINDOW,
+) -> tuple[ExactWindow, ...]:
+    """The windows and shifts whose cost looks least, near the mean and far out."""
+    problem = _WindowProblem(gap, steps, probability, cap, release_in_steps, longest)
+    first, second = (_best_window(problem, quantiles) for quantiles in (_NEAR, _FAR))
+    return (first,) if second == first or second.length > _LONGEST_SECOND else (first, second)
 
-_UNLIKELY = 1e-15
 
-_MEMORY = 60.0  # time constants; older participations are e^-60 of the whole
+class _Quantiles(NamedTuple):
+    """Quantiles at which residuals, in e-folds, and energies, in variances, are compared."""
 
-_BLOCKS = 128  # in a time constant, or in the run
+    residual: float
+    energy: float
 
-_RECURSION_MEMORY = 12  # time constants of the recursion
 
-_RESIDUAL_CELLS = 32_768
+_NEAR, _FAR = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
 
-_CUT = 1e-16  # of binomial probabilities
 
-_FOLDS = 30.0  # a distance exceeded with probability e^-30
+class _WindowProblem(NamedTuple):
+    gap: float
+    steps: int
+    probability: float
+    cap: float
+    release_in_steps: float
+    longest: int
 
-_EXCEEDED = 1e-13  # an upper bound on that probability
 
-_ROUNDING = 1e-12  # of the probabilities of one block
+def _best_window(problem: _WindowProblem, quantiles: _Quantiles) -> ExactWindow:
+    gap, steps, probability = problem[:3]
+    # Older steps are neglected, so that very long runs all have the same window.
+    steps = min(steps, math.ceil(_WINDOW_MEMORY / gap)) if gap > 0.0 else steps
+    longest = min(steps, problem.longest)
+    lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
+    # Shifts before the window help if its length is comparable with the memory of the run.
+    memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest
+    choices = [ExactWindow(length, 0.0) for length in lengths] + [
+        ExactWindow(length, slope * probability * power(log_of(gap), length))
+        for length in lengths
+        if length < steps and 0.2 * memory <= length <= 3.0 * memory and gap < 0.5
+        for slope in _SLOPES
+    ]
+    shorter = problem._replace(steps=steps)
+    return min(choices, key=lambda choice: _window_cost(choice, shorter, quantiles))
 
-_SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
 
-_LONGEST_SECOND = 4_000  # of the second window
+def _window_cost(window: ExactWindow, problem: _WindowProblem, quantiles: _Quantiles) -> float:
+    gap, steps, probability, cap, release_in_steps, _ = problem
+    length, shift = window
+    spread = probability * (1 - probability) * (math.log1p(length / (1 + release_in_steps)) + 0.58)
+    inside = math.sqrt(probability**2 * length + quantiles.energy * spread)
+    left = min(cap, _residual_quantile(problem, steps - length, shift, quantiles.residual))
+    return math.hypot(
+        inside + cost_per_residual(gap, length, release_in_steps) * left,
+        math.sqrt(shift_energy(gap, steps - length, shift)),
+    )
 
-_WINDOW_MEMORY = 12.0  # time constants; older steps do not matter for the choice
 
-_LEAST_POWER = math.exp(-700.0)  # smaller ones would underflow
+def _residual_quantile(problem: _WindowProblem, steps: int, shift: float, folds: float) -> float:
+    """A quantile of the residual distance, roughly."""
+    if steps == 0:
+        return 0.0
+    listed = terms(problem.gap, steps, most=256)
+    rates = _RATES[::6]
+    largest = peaks(listed, problem.probability, shift, rates)
+    return float(np.min((largest + folds) / rates))
 
 
 class ResidualLaw(NamedTuple):
@@ -478,6 +523,37 @@ class ResidualLaw(NamedTuple):
     levels: Array
     masses: Array
     lost: float
+
+
+@lru_cache(maxsize=16)
+def residual_law(
+    *, gap: float, steps: int, probability: float, cap: float, shift: float = 0.0
+) -> ResidualLaw:
+    r"""A law that dominates that of min(Z, cap), the distance that earlier participations leave.
+
+    The last R steps are solved exactly, with the energy q.  Earlier participations leave the
+    distance Z after shifts of energy e, and then
+
+    .. math:: \mu^2 \le (\sqrt q + \kappa Z)^2 + e , \qquad
+        \kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}
+
+    (`docs/tightness.md#participation-energy`).  Every choice of R and of shifts is valid.  Steps
+    are counted backwards, j = 0 the latest.  Shifts are :math:`g c^{2j}` in units of the end,
+    g = `shift`, or the whole distance if it is smaller.  Two laws dominate Z:
+
+    * for c < 1 the recursion :math:`z \leftarrow (c^m z - G)^+ + N`, N binomial, over blocks of m
+      steps in which only the distance before the block is shifted, on a grid and rounded up;
+    * always, as :math:`Z = \max_k \sum_{j < k} (c^j V_j - g c^{2j})`, the maximal inequality for
+      martingales, :math:`P(Z > z) \le \exp(\max_k \Psi_k(\theta) - \theta z)` for every
+      :math:`\theta`, where :math:`\Psi_k` is the logarithm of the moment of the sum to k.
+    """
+    listed = terms(gap, steps)
+    top = min(float(listed.weights @ listed.counts), cap)
+    if top == 0.0:
+        return ResidualLaw(np.zeros(1), np.ones(1), 0.0)
+    if 0.0 < gap < 0.5:
+        return _by_recursion(gap, steps, probability, cap, shift, top)
+    return _by_moments(listed, probability, cap, shift, top)
 
 
 class Terms(NamedTuple):
@@ -492,21 +568,7 @@ class Terms(NamedTuple):
     rest: float
 
 
-@lru_cache(maxsize=16)
-def residual_law(
-    *, gap: float, steps: int, probability: float, cap: float, shift: float = 0.0
-) -> ResidualLaw:
-    """A law that dominates that of min(Z, cap)."""
-    listed = terms(gap, steps)
-    top = min(float(listed.weights @ listed.counts), cap)
-    if top == 0.0:
-        return ResidualLaw(np.zeros(1), np.ones(1), 0.0)
-    if 0.0 < gap < 0.5:
-        return _by_recursion(gap, steps, probability, cap, shift, top)
-    return _by_moments(listed, probability, cap, shift, top)
-
-
-def terms(gap: float, steps: int, most: int = _TERMS) -> Terms:
+def terms(gap: float, steps: int, most: int = _MOST_TERMS) -> Terms:
     """The weights of participations by age, and the shifts for each unit of g."""
     if gap >= 1.0 or gap == 0.0:
         count = float(steps if gap == 0.0 else min(steps, 1))
@@ -541,20 +603,20 @@ def shift_energy(gap: float, steps: int, shift: float) -> float:
 def _by_recursion(
     gap: float, steps: int, probability: float, cap: float, shift: float, top: float
 ) -> ResidualLaw:
-    size = max(1, int(min(1.0 / gap, steps) / _BLOCKS))
+    size = max(1, int(min(1.0 / gap, steps) / _BLOCKS_IN_MEMORY))
     kept = min(math.ceil(steps / size), math.ceil(_RECURSION_MEMORY / (gap * size)))
     log_c = log_of(gap)
     decay = up(power(log_c, size), THOUSANDS_OF_ROUNDINGS)
     before = max(steps - kept * size, 0)
-    most_older = _hardly_exceeded_sum(gap, before, probability) if before else 0.0
+    most_older = _sum_hardly_exceeded(gap, before, probability) if before else 0.0
     older = power(log_c, kept * size) * min(most_older, 1.0 / gap)
     shifted = down(shift * sum_of_powers(2 * log_c, size), MILLIONS_OF_ROUNDINGS)
     counts = np.arange(size + 1)
     chances = scipy.stats.binom.pmf(counts, size, probability)
-    common = np.flatnonzero(chances > _CUT)
-    lost = kept * (size * _CUT + _ROUNDING) + (_EXCEEDED if before else 0.0)
-    reach = _end(gap, steps, probability, top) + float(common[-1]) + 1.0
-    cells = max(1, int(_RESIDUAL_CELLS / reach))  # in one participation
+    common = np.flatnonzero(chances > _NEGLIGIBLE_CHANCE)
+    lost = kept * (size * _NEGLIGIBLE_CHANCE + _BLOCK_ROUNDING) + (_END_EXCEEDED if before else 0.0)
+    reach = _farthest(gap, steps, probability, top) + float(common[-1]) + 1.0
+    cells = max(1, int(_RECURSION_CELLS / reach))  # in one participation
     length = math.ceil(reach * cells) + 1
     level = np.arange(length) / cells
     law = np.zeros(length)
@@ -571,46 +633,45 @@ def _by_recursion(
         law[most] += law[most + 1 :].sum()
         law[most + 1 :] = 0.0
     lost += abs(1.0 - float(law.sum()))
-    ends = _ends(law)
+    ends = _few_cells(law)
     masses = np.diff(np.cumsum(law)[ends], prepend=0.0)
     levels = up(np.minimum(level[ends] + older, cap), THOUSANDS_OF_ROUNDINGS)
     return ResidualLaw(levels, np.maximum(masses, 0.0), lost + 1e-12)
 
 
-def _ends(law: Array) -> NDArray[np.int64]:
-    """The indices of few cells, to which mass between them is moved up."""
-    used = np.flatnonzero(law > _UNLIKELY / law.size)
-    first, last = int(used[0]), int(np.flatnonzero(law)[-1])
-    return np.unique(np.append(np.linspace(first, used[-1], 2 * _LEVELS).astype(np.int64), last))
+def _sum_hardly_exceeded(gap: float, steps: int, probability: float) -> float:
+    """A sum of weights that participations exceed with probability at most `_END_EXCEEDED`."""
+    listed = terms(gap, steps, most=512)
+    return _farthest(gap, steps, probability, float(listed.weights @ listed.counts)) + listed.rest
 
 
-def _end(gap: float, steps: int, probability: float, top: float) -> float:
+def _farthest(gap: float, steps: int, probability: float, top: float) -> float:
     """A distance that Z exceeds with negligible probability, with or without shifts."""
     listed = terms(gap, steps, most=512)
-    levels = (peaks(listed, probability, 0.0, RATES) + _FOLDS) / RATES
+    levels = (peaks(listed, probability, 0.0, _RATES) + _END_FOLDS) / _RATES
     return min(float(levels.min()) * 1.01, top)
 
 
-def _hardly_exceeded_sum(gap: float, steps: int, probability: float) -> float:
-    """A sum of weights that participations exceed with probability at most `_EXCEEDED`."""
-    listed = terms(gap, steps, most=512)
-    return _end(gap, steps, probability, float(listed.weights @ listed.counts)) + listed.rest
+def _few_cells(law: Array) -> NDArray[np.int64]:
+    """The indices of few cells, to which mass between them is moved up."""
+    used = np.flatnonzero(law > _NEGLIGIBLE / law.size)
+    first, last = int(used[0]), int(np.flatnonzero(law)[-1])
+    return np.unique(np.append(np.linspace(first, used[-1], 2 * _LEVELS).astype(np.int64), last))
 
 
 def _by_moments(
     listed: Terms, probability: float, cap: float, shift: float, top: float
 ) -> ResidualLaw:
-    largest = peaks(listed, probability, shift, RATES)
+    largest = peaks(listed, probability, shift, _RATES)
     coarse = np.geomspace(min(1e-6 * top, 1e-2), top, _LEVELS)
     exceeded = _tail(largest, coarse)
     low = coarse[exceeded >= 0.99][-1] if exceeded[0] >= 0.99 else 0.0
-    high = min(1.1 * coarse[exceeded > _UNLIKELY][-1], top) if exceeded[0] > _UNLIKELY else top
-    single = [1.0] if 0.0 < 1.0 < high else []
+    high = min(1.1 * coarse[exceeded > _NEGLIGIBLE][-1], top) if exceeded[0] > _NEGLIGIBLE else top
+    single = [1.0] if high > 1.0 else []
     levels = np.unique(np.concatenate([[0.0, top], single, np.linspace(low, high, _LEVELS)]))
     tail = _tail(largest, levels)
-    tail[0] = min(
-        tail[0], probability * float(listed.counts.sum())
-    )  # of at least one participation
+    at_least_one = probability * float(listed.counts.sum())
+    tail[0] = min(tail[0], at_least_one)
     tail = np.minimum.accumulate(np.minimum(tail, 1.0))
     tail[-1] = 0.0  # neither its largest value nor the cap is exceeded
     masses = -np.diff(tail, prepend=1.0)
@@ -621,95 +682,5 @@ def _by_moments(
 
 def _tail(largest: Array, levels: Array) -> Array:
     """An upper bound on P(Z > level)."""
-    logs = np.min(largest[:, None] - RATES[:, None] * levels, axis=0)
+    logs = np.min(largest[:, None] - _RATES[:, None] * levels, axis=0)
     return np.asarray(up(np.exp(np.minimum(logs, 0.0)), MILLIONS_OF_ROUNDINGS))
-
-
-class ExactWindow(NamedTuple):
-    """The last `length` steps, and the shift in the step before them (c^j of it at age j)."""
-
-    length: int
-    shift: float
-
-
-def cost_per_residual(gap: float, window: int, release_in_steps: float) -> float:
-    """kappa, rounded up."""
-    log_c = log_of(gap)
-    kept = max(power(log_c, window), _LEAST_POWER)
-    return at_least(
-        kept / math.sqrt(sum_of_powers(2 * log_c, window) + release_in_steps), ulps=10_000
-    )
-
-
-class _Quantiles(NamedTuple):
-    """Quantiles at which residuals, in e-folds, and energies, in variances, are compared."""
-
-    residual: float
-    energy: float
-
-
-_NEAR, _FAR = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
-
-
-@lru_cache(maxsize=64)
-def best_windows(
-    gap: float,
-    steps: int,
-    probability: float,
-    cap: float,
-    release_in_steps: float,
-    longest: int = LONGEST_WINDOW,
-) -> tuple[ExactWindow, ...]:
-    """The windows and shifts whose cost looks least, near the mean and far out."""
-    problem = _Problem(gap, steps, probability, cap, release_in_steps, longest)
-    first, second = (_best(problem, quantiles) for quantiles in (_NEAR, _FAR))
-    return (first,) if second == first or second.length > _LONGEST_SECOND else (first, second)
-
-
-class _Problem(NamedTuple):
-    gap: float
-    steps: int
-    probability: float
-    cap: float
-    release_in_steps: float
-    longest: int
-
-
-def _best(problem: _Problem, quantiles: _Quantiles) -> ExactWindow:
-    gap, steps, probability = problem[:3]
-    # Older steps are neglected, so that very long runs all have the same window.
-    steps = min(steps, math.ceil(_WINDOW_MEMORY / gap)) if gap > 0.0 else steps
-    longest = min(steps, problem.longest)
-    lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
-    # Shifts before the window help if its length is comparable with the memory of the run.
-    memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest
-    choices = [ExactWindow(length, 0.0) for length in lengths] + [
-        ExactWindow(length, slope * probability * power(log_of(gap), length))
-        for length in lengths
-        if length < steps and 0.2 * memory <= length <= 3.0 * memory and gap < 0.5
-        for slope in _SLOPES
-    ]
-    shorter = problem._replace(steps=steps)
-    return min(choices, key=lambda choice: _cost(choice, shorter, quantiles))
-
-
-def _cost(window: ExactWindow, problem: _Problem, quantiles: _Quantiles) -> float:
-    gap, steps, probability, cap, release_in_steps, _ = problem
-    length, shift = window
-    spread = probability * (1 - probability) * (math.log1p(length / (1 + release_in_steps)) + 0.58)
-    inside = math.sqrt(probability**2 * length + quantiles.energy * spread)
-    left = min(cap, _residual(problem, steps - length, shift, quantiles.residual))
-    return math.hypot(
-        inside + cost_per_residual(gap, length, release_in_steps) * left,
-        math.sqrt(shift_energy(gap, steps - length, shift)),
-    )
-
-
-def _residual(problem: _Problem, steps: int, shift: float, folds: float) -> float:
-    """A quantile of the residual distance, roughly."""
-    if steps == 0:
-        return 0.0
-    listed = terms(problem.gap, steps, most=256)
-    rates = RATES[::6]
-    largest = peaks(listed, problem.probability, shift, rates)
-    return float(np.min((largest + folds) / rates))

@@ -34,17 +34,20 @@ from lastiterate._numerics.rounding import (
 from lastiterate._progress import track
 from lastiterate.errors import NumericalFailure
 
-CELLS = 4096
-
-ROUNDING = CELLS * 1e-12  # of all cells together, by the integral in `coefficients`
-
-_POINTS = 4  # of that integral, for each step
-
-_CUT = 1e-16  # rounding of a probability
-
-TAIL = 1e-10  # probability of an energy beyond the grid
-
+_CELLS = 4096
+_ROUNDING = _CELLS * 1e-12  # of all cells together, by the integral in `coefficients`
+_POINTS_IN_STEP = 4  # of that integral, for each step
+_PROBABILITY_ROUNDING = 1e-16
+_TAIL = 1e-10  # probability of an energy beyond the grid
 _MOST_FACES = 66  # more than 64 are rarer than 1e-20
+
+# Faces that the release shifts.
+_MOST_STEEP_STEPS = 4000
+# Shares of the run's noise in all noise, and slopes above the mean relative to it.
+_NOISE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+_RELATIVE_SLOPES = [0.05 * 1.8**k for k in range(35)]
+_STEEP_FOLDS = 28.0  # longer steep faces are rarer than e^-28
+_EXCESS_BALANCE = 2.8  # of the excess left to the release and its slope, by trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,27 @@ class ParticipationLaw:
     energies: Array
     masses: Array
     lost: float
+
+
+def law_with_release(steps: int, probability: float, release_in_steps: float) -> ParticipationLaw:
+    r"""The law of the energy over `steps` steps and a release worth some more, rounded up.
+
+    The release counts as h steps without participations.  Faces of the convex minorant above a
+    slope g are steep: they cover the last k steps, with N participations.  The energy is at most
+
+    .. math:: \sum_{\text{flat faces}} N^2/l + \min(g^2 k + (N - g k)^2/h, N)
+
+    (`docs/tightness.md#participation-energy`).  The law of the steep part is computed step by step,
+    that of the flat part by the exponential formula restricted to :math:`N \le g l`.  One set of
+    transforms serves every h for which g is chosen.
+    """
+    chosen = _slope(steps, probability, release_in_steps)
+    if chosen is None:
+        return participation_law(steps, probability)
+    parts = _face_parts(steps, probability, chosen)
+    costs = _steep_costs(parts.steep, chosen.slope, release_in_steps)
+    spectrum = transforms(in_cells(costs, parts.cell), parts.steep)
+    return law_on_grid((spectrum * parts.flat).sum(axis=0), parts.cell, parts.cut + _TAIL)
 
 
 @lru_cache(maxsize=8)
@@ -66,148 +90,6 @@ def participation_law(steps: int, probability: float) -> ParticipationLaw:
     return law_on_grid(coefficients(spectrum, steps)[0], cell, cut)
 
 
-def cell_of_grid(end: float) -> float:
-    """The cell of a grid for costs up to `end`, with room for rounding each face up."""
-    return end / (CELLS - _MOST_FACES)
-
-
-def largest_cost(costs: Array, masses: Array, others: Array) -> float:
-    """A cost of all faces that is exceeded with probability at most `TAIL`, by Chernoff's bound.
-
-    The faces cover all steps but k, with probability others[k].
-    """
-    steps = costs.shape[0]
-    # Shifting each participation on its own costs no more than the number of steps.
-    best = 1.01 * steps + 1.0
-    logs = np.log(masses, where=masses > 0.0, out=np.full(masses.shape, -np.inf))
-    for rate in (0.1, 0.3, 0.6, 1.0, 1.8, 3.2, 5.6, 10.0, 18.0):
-        exponents = rate * costs + logs
-        if exponents.max() > 600.0:
-            break
-        moments = exponential_formula(np.exp(exponents).sum(axis=1))
-        if not moments[-1] < math.inf:
-            break
-        moment = up(float(others @ moments[::-1][: others.size]), MILLIONS_OF_ROUNDINGS)
-        best = min(best, (math.log(moment) - math.log(TAIL)) / rate)
-    return float(up(best, MILLIONS_OF_ROUNDINGS))
-
-
-def law_on_grid(spectrum: NDArray[np.complex128], cell: float, cut: float) -> ParticipationLaw:
-    """The law with this transform; missing mass is lost."""
-    masses = scipy.fft.irfft(spectrum, n=CELLS)
-    missing = abs(1.0 - float(masses.sum()))
-    masses = np.maximum(masses, 0.0)
-    # This covers quotients that were rounded down to a whole number of cells.
-    energies = up(cell * np.arange(CELLS, dtype=np.float64), TENS_OF_THOUSANDS_OF_ROUNDINGS)
-    lost = cut + missing + TAIL + ROUNDING
-    return ParticipationLaw(energies, masses / max(masses.sum(), 1.0), min(lost, 1.0))
-
-
-def face_counts(steps: int, probability: float) -> tuple[NDArray[np.int64], Array, float]:
-    """Participations in a face of each length, their probabilities, and the truncated mass.
-
-    A face of length l occurs 1/l times on average, so truncating a mass of x loses x/l.
-    """
-    lengths = np.arange(1, steps + 1)[:, None]
-    mean = lengths * probability
-    spread = np.sqrt(2 * 38 * (mean * (1 - probability) + 38)) + 2
-    low = np.floor(np.maximum(mean - spread, 0.0)).astype(np.int64)
-    width = int(np.ceil(2 * spread[-1, 0])) + 2
-    counts = low + np.arange(min(width, steps + 1))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = gammaln(lengths + 1) - gammaln(counts + 1) - gammaln(lengths - counts + 1)
-        logs += xlogy(counts, probability) + xlog1py(lengths - counts, -probability)
-    masses = np.where(counts <= lengths, np.exp(np.where(counts <= lengths, logs, 0.0)), 0.0)
-    # Errors of the logarithms of factorials are far smaller than those of the grid.
-    missing = np.maximum(1.0 - masses.sum(axis=1), 0.0)
-    masses /= np.maximum(masses.sum(axis=1), 1.0)[:, None]
-    return counts, masses, float((missing / lengths[:, 0]).sum()) + steps * _CUT
-
-
-def exponential_formula(faces: Array) -> Array:
-    """[z^k] exp(sum faces_l z^l / l) for k = 0..R and faces >= 0, rounded up; inf if huge."""
-    steps = faces.size
-    values = np.empty(steps + 1)
-    values[0] = 1.0
-    for k in range(1, steps + 1):
-        values[k] = faces[:k] @ values[k - 1 :: -1] / k if k > 1 else faces[0]
-        if not values[k] < 1e250:
-            return np.full(steps + 1, np.inf)
-    return up(values, MILLIONS_OF_ROUNDINGS)
-
-
-def in_cells(costs: Array, cell: float) -> NDArray[np.int64]:
-    """Costs in whole cells, rounded up."""
-    return np.minimum(np.ceil(costs / cell), 2.0**40).astype(np.int64)
-
-
-def transforms(cells: NDArray[np.int64], masses: Array) -> NDArray[np.complex128]:
-    """The transform of each row's law: one row for each length, one column for each frequency."""
-    steps = masses.shape[0]
-    result = np.empty((steps, CELLS // 2 + 1), dtype=np.complex128)
-    rows = 512
-    for first in track("costs of the faces", range(0, steps, rows)):
-        block = slice(first, min(first + rows, steps))
-        size = block.stop - first
-        index = cells[block] % CELLS + CELLS * np.arange(size)[:, None]
-        histogram = np.bincount(
-            index.ravel(), weights=masses[block].ravel(), minlength=size * CELLS
-        )
-        result[block] = scipy.fft.rfft(histogram.reshape(size, CELLS), axis=1)
-    return result
-
-
-def coefficients(faces: NDArray[np.complex128], shortest: int) -> NDArray[np.complex128]:
-    """[z^k] exp(sum Phi_l z^l / l), one row for each k = R, R-1, .., shortest.
-
-    A Cauchy integral on a circle inside the unit disc, for every frequency.
-    """
-    steps, frequencies = faces.shape
-    points = scipy.fft.next_fast_len(_POINTS * steps)
-    radius = 10.0 ** (-14.0 / points)
-    weights = radius ** np.arange(1, steps + 1) / np.arange(1, steps + 1)
-    powers = np.arange(steps, shortest - 1, -1)
-    turn = np.exp(-2j * np.pi * (np.arange(points) * steps % points) / points)
-    result = np.empty((powers.size, frequencies), dtype=np.complex128)
-    rows = max(1, (1 << 22) // points)
-    for first in track("law of the energy", range(0, frequencies, rows)):
-        block = slice(first, first + rows)
-        padded = np.zeros((faces[:, block].shape[1], points), dtype=np.complex128)
-        padded[:, 1 : steps + 1] = (faces[:, block] * weights[:, None]).T
-        values = np.exp(scipy.fft.ifft(padded, axis=1, workers=-1, overwrite_x=True) * points)
-        if powers.size == 1:
-            result[0, block] = values @ turn
-        else:
-            result[:, block] = scipy.fft.fft(values, axis=1, workers=-1, overwrite_x=True)[
-                :, powers
-            ].T
-    return np.asarray(result / points * (radius ** -powers.astype(float))[:, None])
-
-
-# The law of an upper bound on the energy of participations with noise on release.
-#
-# The release counts as h steps without participations.  Faces of the convex minorant above a slope
-# g
-# are steep: they cover the last k steps, with N participations.  The energy is at most
-#
-# .. math:: \sum_{\text{flat faces}} N^2/l + \min(g^2 k + (N - g k)^2/h, N)
-#
-# (`docs/tightness.md#participation-energy`).  The law of the steep part is computed step by step,
-# that of the flat part by the exponential formula restricted to :math:`N \le g l`.  One set of
-# transforms serves every h for which g is chosen.
-
-_MOST_STEEP = 4000  # steps
-
-# Shares of the run's noise in all noise, and slopes above the mean relative to it.
-_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-
-_SLOPES = [0.05 * 1.8**k for k in range(35)]
-
-_STEEP_FOLDS = 28.0  # longer steep faces are rarer than e^-28
-
-_BALANCE = 2.8  # of the excess left to the release and its slope, by trial
-
-
 class _Slope(NamedTuple):
     """A slope, the longest steep faces, and the least release for which the slope is chosen."""
 
@@ -216,15 +98,22 @@ class _Slope(NamedTuple):
     least: float
 
 
-def law_with_release(steps: int, probability: float, release_in_steps: float) -> ParticipationLaw:
-    """The law of the energy over `steps` steps and a release worth some more, rounded up."""
-    chosen = _slope(steps, probability, release_in_steps)
-    if chosen is None:
-        return participation_law(steps, probability)
-    parts = _parts(steps, probability, chosen)
-    costs = _steep_costs(parts.steep, chosen.slope, release_in_steps)
-    spectrum = transforms(in_cells(costs, parts.cell), parts.steep)
-    return law_on_grid((spectrum * parts.flat).sum(axis=0), parts.cell, parts.cut + TAIL)
+def _slope(steps: int, probability: float, release_in_steps: float) -> _Slope | None:
+    """A slope with an excess that the release hides well; None if the release is not used."""
+    if steps <= _MOST_STEEP_STEPS:
+        for share in _NOISE_SHARES:  # one chord is then near the best
+            if release_in_steps >= steps * (1.0 / share - 1.0):
+                slope = without_ties(steps, probability * share)
+                return _Slope(slope, steps, steps * (1.0 / share - 1.0))
+    for relative in _RELATIVE_SLOPES:
+        slope = probability * (1.0 + relative)
+        if slope >= 0.9:
+            return None
+        least = _EXCESS_BALANCE / (slope * _decay(probability, slope))
+        longest = _longest_steep(steps, probability, slope)
+        if release_in_steps >= least and longest <= _MOST_STEEP_STEPS:
+            return _Slope(without_ties(steps, slope), longest, least)
+    return None
 
 
 def _decay(probability: float, slope: float) -> float:
@@ -237,24 +126,6 @@ def _decay(probability: float, slope: float) -> float:
     while excess(high) < 0.0 and high < 600.0:
         high *= 2.0
     return float(scipy.optimize.brentq(excess, 1e-9, high)) if excess(high) > 0.0 else high
-
-
-def _slope(steps: int, probability: float, release_in_steps: float) -> _Slope | None:
-    """A slope with an excess that the release hides well; None if the release is not used."""
-    if steps <= _MOST_STEEP:
-        for share in _SHARES:  # one chord is then near the best
-            if release_in_steps >= steps * (1.0 / share - 1.0):
-                slope = without_ties(steps, probability * share)
-                return _Slope(slope, steps, steps * (1.0 / share - 1.0))
-    for relative in _SLOPES:
-        slope = probability * (1.0 + relative)
-        if slope >= 0.9:
-            return None
-        least = _BALANCE / (slope * _decay(probability, slope))
-        longest = _longest_steep(steps, probability, slope)
-        if release_in_steps >= least and longest <= _MOST_STEEP:
-            return _Slope(without_ties(steps, slope), longest, least)
-    return None
 
 
 def without_ties(steps: int, slope: float) -> float:
@@ -276,7 +147,7 @@ def _longest_steep(steps: int, probability: float, slope: float) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
+class _FaceParts:
     """Probabilities of N participations in k steep steps, and transforms of the R - k flat ones."""
 
     steep: Array
@@ -286,7 +157,7 @@ class _Parts:
 
 
 @lru_cache(maxsize=4)
-def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
+def _face_parts(steps: int, probability: float, chosen: _Slope) -> _FaceParts:
     slope, longest, least = chosen
     steep = _steep_masses(longest, probability, slope)
     counts, masses, cut = face_counts(steps, probability)
@@ -298,7 +169,7 @@ def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
     steep_end = _quantile(_steep_costs(steep, slope, least), steep)
     cell = cell_of_grid(flat_end + steep_end)
     spectrum = transforms(in_cells(costs, cell), masses)
-    return _Parts(steep, coefficients(spectrum, steps - longest), cell, cut)
+    return _FaceParts(steep, coefficients(spectrum, steps - longest), cell, cut)
 
 
 def _steep_masses(longest: int, probability: float, slope: float) -> Array:
@@ -315,16 +186,134 @@ def _steep_masses(longest: int, probability: float, slope: float) -> Array:
     return masses
 
 
-def _quantile(costs: Array, masses: Array) -> float:
-    """A cost that is exceeded with probability at most `TAIL`."""
-    order = np.argsort(costs, axis=None)[::-1]
-    exceeded = np.cumsum(masses.ravel()[order]) <= 0.5 * TAIL
-    return float(costs.ravel()[order][np.count_nonzero(exceeded)])
-
-
 def _steep_costs(steep: Array, slope: float, release_in_steps: float) -> Array:
     lengths = np.arange(steep.shape[0])[:, None]
     counts = np.arange(steep.shape[1], dtype=np.float64)
     excess = np.maximum(counts - slope * lengths, 0.0)
     # The second term shifts each participation as it comes.
     return np.minimum(slope**2 * lengths + excess**2 / release_in_steps, counts)
+
+
+def _quantile(costs: Array, masses: Array) -> float:
+    """A cost that is exceeded with probability at most `_TAIL`."""
+    order = np.argsort(costs, axis=None)[::-1]
+    exceeded = np.cumsum(masses.ravel()[order]) <= 0.5 * _TAIL
+    return float(costs.ravel()[order][np.count_nonzero(exceeded)])
+
+
+def face_counts(steps: int, probability: float) -> tuple[NDArray[np.int64], Array, float]:
+    """Participations in a face of each length, their probabilities, and the truncated mass.
+
+    A face of length l occurs 1/l times on average, so truncating a mass of x loses x/l.
+    """
+    lengths = np.arange(1, steps + 1)[:, None]
+    mean = lengths * probability
+    spread = np.sqrt(2 * 38 * (mean * (1 - probability) + 38)) + 2
+    low = np.floor(np.maximum(mean - spread, 0.0)).astype(np.int64)
+    width = int(np.ceil(2 * spread[-1, 0])) + 2
+    counts = low + np.arange(min(width, steps + 1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = gammaln(lengths + 1) - gammaln(counts + 1) - gammaln(lengths - counts + 1)
+        logs += xlogy(counts, probability) + xlog1py(lengths - counts, -probability)
+    masses = np.where(counts <= lengths, np.exp(np.where(counts <= lengths, logs, 0.0)), 0.0)
+    # Errors of the logarithms of factorials are far smaller than those of the grid.
+    missing = np.maximum(1.0 - masses.sum(axis=1), 0.0)
+    masses /= np.maximum(masses.sum(axis=1), 1.0)[:, None]
+    return counts, masses, float((missing / lengths[:, 0]).sum()) + steps * _PROBABILITY_ROUNDING
+
+
+def largest_cost(costs: Array, masses: Array, others: Array) -> float:
+    """A cost of all faces that is exceeded with probability at most `_TAIL`, by Chernoff's bound.
+
+    The faces cover all steps but k, with probability others[k].
+    """
+    steps = costs.shape[0]
+    # Shifting each participation on its own costs no more than the number of steps.
+    best = 1.01 * steps + 1.0
+    logs = np.log(masses, where=masses > 0.0, out=np.full(masses.shape, -np.inf))
+    for rate in (0.1, 0.3, 0.6, 1.0, 1.8, 3.2, 5.6, 10.0, 18.0):
+        exponents = rate * costs + logs
+        if exponents.max() > 600.0:
+            break
+        moments = exponential_formula(np.exp(exponents).sum(axis=1))
+        if not moments[-1] < math.inf:
+            break
+        moment = up(float(others @ moments[::-1][: others.size]), MILLIONS_OF_ROUNDINGS)
+        best = min(best, (math.log(moment) - math.log(_TAIL)) / rate)
+    return float(up(best, MILLIONS_OF_ROUNDINGS))
+
+
+def exponential_formula(faces: Array) -> Array:
+    """[z^k] exp(sum faces_l z^l / l) for k = 0..R and faces >= 0, rounded up; inf if huge."""
+    steps = faces.size
+    values = np.empty(steps + 1)
+    values[0] = 1.0
+    for k in range(1, steps + 1):
+        values[k] = faces[:k] @ values[k - 1 :: -1] / k if k > 1 else faces[0]
+        if not values[k] < 1e250:
+            return np.full(steps + 1, np.inf)
+    return up(values, MILLIONS_OF_ROUNDINGS)
+
+
+def cell_of_grid(end: float) -> float:
+    """The cell of a grid for costs up to `end`, with room for rounding each face up."""
+    return end / (_CELLS - _MOST_FACES)
+
+
+def in_cells(costs: Array, cell: float) -> NDArray[np.int64]:
+    """Costs in whole cells, rounded up."""
+    return np.minimum(np.ceil(costs / cell), 2.0**40).astype(np.int64)
+
+
+def transforms(cells: NDArray[np.int64], masses: Array) -> NDArray[np.complex128]:
+    """The transform of each row's law: one row for each length, one column for each frequency."""
+    steps = masses.shape[0]
+    result = np.empty((steps, _CELLS // 2 + 1), dtype=np.complex128)
+    rows = 512
+    for first in track("costs of the faces", range(0, steps, rows)):
+        block = slice(first, min(first + rows, steps))
+        size = block.stop - first
+        index = cells[block] % _CELLS + _CELLS * np.arange(size)[:, None]
+        histogram = np.bincount(
+            index.ravel(), weights=masses[block].ravel(), minlength=size * _CELLS
+        )
+        result[block] = scipy.fft.rfft(histogram.reshape(size, _CELLS), axis=1)
+    return result
+
+
+def coefficients(faces: NDArray[np.complex128], shortest: int) -> NDArray[np.complex128]:
+    """[z^k] exp(sum Phi_l z^l / l), one row for each k = R, R-1, .., shortest.
+
+    A Cauchy integral on a circle inside the unit disc, for every frequency.
+    """
+    steps, frequencies = faces.shape
+    points = scipy.fft.next_fast_len(_POINTS_IN_STEP * steps)
+    radius = 10.0 ** (-14.0 / points)
+    weights = radius ** np.arange(1, steps + 1) / np.arange(1, steps + 1)
+    powers = np.arange(steps, shortest - 1, -1)
+    turn = np.exp(-2j * np.pi * (np.arange(points) * steps % points) / points)
+    result = np.empty((powers.size, frequencies), dtype=np.complex128)
+    rows = max(1, (1 << 22) // points)
+    for first in track("law of the energy", range(0, frequencies, rows)):
+        block = slice(first, first + rows)
+        padded = np.zeros((faces[:, block].shape[1], points), dtype=np.complex128)
+        padded[:, 1 : steps + 1] = (faces[:, block] * weights[:, None]).T
+        values = np.exp(scipy.fft.ifft(padded, axis=1, workers=-1, overwrite_x=True) * points)
+        if powers.size == 1:
+            result[0, block] = values @ turn
+        else:
+            result[:, block] = scipy.fft.fft(values, axis=1, workers=-1, overwrite_x=True)[
+                :, powers
+            ].T
+    return np.asarray(result / points * (radius ** -powers.astype(float))[:, None])
+
+
+def law_on_grid(spectrum: NDArray[np.complex128], cell: float, cut: float) -> ParticipationLaw:
+    """The law with this transform; missing mass is lost."""
+    masses = scipy.fft.irfft(spectrum, n=_CELLS)
+    missing = abs(1.0 - float(masses.sum()))
+    masses = np.maximum(masses, 0.0)
+    # This covers quotients that were rounded down to a whole number of cells.
+    energies = up(cell * np.arange(_CELLS, dtype=np.float64), TENS_OF_THOUSANDS_OF_ROUNDINGS)
+    lost = cut + missing + _TAIL + _ROUNDING
+    return ParticipationLaw(energies, masses / max(masses.sum(), 1.0), min(lost, 1.0))

@@ -3,13 +3,13 @@ r"""The bound for Poisson batches whose participations stay hidden.
 The two laws of the last iterate are no easier to distinguish than a product of mixtures
 :math:`E N(Y_g, 1)` against N(0, 1), or against :math:`E N(-Y_g, 1)` if the example is replaced.
 :math:`Y_g` is the cost of the participations in one group of steps, by a plan that is linear in
-them (`subsampling.linear_plan`).  `docs/tightness.md#poisson-batches` has the theorem.
+them (`LinearPlan`).  `docs/tightness.md#poisson-batches` has the theorem.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, product
 
@@ -43,10 +43,35 @@ from lastiterate.run.batch_rules.drawn import PoissonSampled
 from lastiterate.run.training_run import TrainingRun
 
 _LARGEST_RATIO = 1e6  # of sensitivity and noise; above it nothing is certified
-
 _LEAST_RATIO = 1e-12  # smaller ones are raised to it
-
 _MOST_RELEASE_NOISE = 1e9  # in units of a step's noise; more is not used
+
+# The shape of a plan.
+_WINDOW_GROWTH = 2  # of windows, from the end on
+_ZONES = 5  # groups of blocks with the same share of noise
+_MOST_BLOCKS = 500
+_LENGTH_BITS = 6  # significant ones of a length
+_LARGEST_SQUARE = 8.0  # of a cost, for the urgency of a window
+# In units of the memory -1/log c: shorter runs have windows only, and longer ones never do.
+_BRIEF_MEMORIES, _LONG_MEMORIES = 0.7, 5.0
+_FIRST_EDGES, _BETWEEN_EDGES = (0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0), 0.4
+_BULK_GROUPS = (1, 2, 4)  # numbers of bulk groups
+_CAPPED_EDGES = (0.5, 1.0, 2.0, 4.0)  # first edges where a domain caps the oldest group
+_RESERVED_PARTS = (0.0, 0.01, 0.03, 0.1)  # of the ages up to the first edge
+RELEASE = -1  # the age of the noise on release
+
+# The law of a discounted sum.
+_GRID_CELLS = 1 << 14
+_FEWEST_STEPS = 64  # fewer are not halved, for the sake of speed
+_MOST_ON_GRID = 1_500.0  # participations on average; of more only tails are bounded
+_NEGLIGIBLE_DISCOUNT = 4e-3  # minus the logarithm of c^i
+_LONGEST_MEMORY = 14.0  # minus the logarithm of the share of the mean that older participations add
+_BLOCKS = 1 << 9  # of steps, for moments
+_DEVIATION_LEVELS = 40
+_NEGLIGIBLE = 1e-19
+_CENTRE, _COARSER = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
+_TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
+_LARGEST_TILT = 500.0
 
 
 def hidden_participations(run: TrainingRun) -> PrivacyProfile:
@@ -74,6 +99,32 @@ def hidden_participations(run: TrainingRun) -> PrivacyProfile:
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
 
+HIDDEN_PARTICIPATIONS = Bound(
+    id="random-order/poisson/hidden-participations",
+    gives="hidden participations in batches of random size: a composition of few random sums",
+    covers=(PoissonSampled,),
+    needs=(
+        conditions.SECRET_ORDER,
+        *conditions.CONTRACTING,
+        conditions.CONSTANT,
+        conditions.NOISY,
+        conditions.BOUNDED_GRADIENTS,
+    ),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "lastiterate",
+        2026,
+        "Hidden participations of Poisson batches",
+        "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
+    ),
+    evaluate=hidden_participations,
+    for_persons=hidden_participations,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    charges="never reveals in which steps the secretly drawn example takes part",
+    quick=False,
+)
+
+
 def _profile(run: TrainingRun, contraction: LimitedContraction) -> PrivacyProfile:
     noise = float(quantities.noises(run)[0])
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASE_NOISE)
@@ -86,7 +137,7 @@ def _profile(run: TrainingRun, contraction: LimitedContraction) -> PrivacyProfil
     # The diameter, and the participations of the step in which the oldest group begins.
     cap = up(quantities.diameter(run) / max(_gradient_change(run), TINY), MILLIONS_OF_ROUNDINGS)
     cap += size
-    rough = _roughly(ratio)
+    rough = _coarse_ratio(ratio)
     steps = run.steps if gap < 1.0 else 1  # gap 1 forgets all earlier steps
     shape = best_shape(
         gap=gap,
@@ -124,257 +175,217 @@ def _ratio(run: TrainingRun, noise: float) -> float:
     return at_least(max(_gradient_change(run) / noise, _LEAST_RATIO), ulps=quantities.WIDENING)
 
 
-def _roughly(ratio: float) -> float:
+def _coarse_ratio(ratio: float) -> float:
     """The ratio rounded to a coarse grid, so that nearby noise levels share windows and laws."""
     return math.exp(round(math.log(min(max(ratio, 1e-3), 1e3)) / 0.3) * 0.3)
 
 
-HIDDEN_PARTICIPATIONS = Bound(
-    id="random-order/poisson/hidden-participations",
-    gives="hidden participations in batches of random size: a composition of few random sums",
-    covers=(PoissonSampled,),
-    needs=(
-        conditions.SECRET_ORDER,
-        *conditions.CONTRACTING,
-        conditions.CONSTANT,
-        conditions.NOISY,
-        conditions.BOUNDED_GRADIENTS,
-    ),
-    certainty=Certainty.UPPER,
-    source=Citation(
-        "lastiterate",
-        2026,
-        "Hidden participations of Poisson batches",
-        "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
-    ),
-    evaluate=hidden_participations,
-    for_persons=hidden_participations,
-    rests_on=(CONVEX_FIXED_ORDER,),
-    charges="never reveals in which steps the secretly drawn example takes part",
-    quick=False,
-)
+@dataclass(frozen=True)
+class PlanShape:
+    """The shape of a plan; any is valid.
 
-# The law of the discounted sum of participations :math:`\sum_i V_i c^i`, rounded up.
-#
-# :math:`V_i` are independent and 1 with probability p, for i below `count`.  Over so few steps that
-# :math:`c^i` is nearly 1, the sum is at most the number of participations, which is binomial.  The
-# law for twice as many steps is that of :math:`Z + c^k Z'`, rounded up to a grid, which is a
-# convolution; its tail is no larger than Chernoff's bound.  With very many participations only that
-# bound is used.
+    Windows grow from `last` to `block` steps and end at age `edges[0]`.  Bulk groups begin at the
+    ages `edges` and use no noise younger than `reserved`.  The oldest has no more than `full`
+    steps have on average.
+    """
 
-_CELLS = 1 << 14
-
-_FEWEST_STEPS = 64  # fewer are not halved, for the sake of speed
-
-_MANY = 1_500.0  # participations, on average
-
-_NEGLIGIBLE_DISCOUNT = 4e-3  # minus the logarithm of c^i
-
-_MEMORY = 14.0  # minus the logarithm of the share of the mean that older participations add
-
-_BLOCKS = 1 << 9  # of steps, for moments
-
-_PARTS = 40  # levels in a standard deviation
-
-_NEGLIGIBLE = 1e-19
-
-_CENTRE, _COARSER = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
-
-_TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
-
-_LARGEST_TILT = 500.0
+    block: int
+    edges: tuple[int, ...]
+    reserved: int = 0
+    last: int = 1
+    full: float = math.inf
 
 
-@dataclass(frozen=True, eq=False)
-class DiscountedSum:
-    """A law: at most levels[i] with probability masses[i], or anything with the missing mass."""
+@lru_cache(maxsize=64)
+def best_shape(
+    *,
+    gap: float,
+    steps: int,
+    probability: float,
+    ratio: float,
+    release: float,
+    cap: float = math.inf,
+) -> PlanShape:
+    """The shape of least cost among a few dozen: first the edges, then the length of blocks.
 
-    levels: Array
-    masses: Array
+    The oldest group never has more than `cap` participations.
+    """
+
+    def cost(shape: PlanShape) -> float:
+        plan = plan_of_shape(shape, gap=gap, steps=steps, ratio=ratio, release=release)
+        return _rough_cost(plan, probability, ratio, cap)
+
+    full = cap / probability
+    edges = _edge_candidates(gap, steps, full)
+    best = min((replace(_with_edges(one, ratio, release), full=full) for one in edges), key=cost)
+    for _ in range(2):
+        longer = [_with_edges(best.edges, ratio * 2.0**i, release) for i in range(-3, 5)]
+        shapes = [replace(best, block=one.block, last=one.last) for one in dict.fromkeys(longer)]
+        best = min(shapes, key=cost)
+        reserved = [math.floor(part * best.edges[0]) for part in _RESERVED_PARTS]
+        best = min((replace(best, reserved=age) for age in dict.fromkeys(reserved)), key=cost)
+    return best
 
 
-@lru_cache(maxsize=512)
-def discounted_sum(gap: float, count: int, probability: float) -> DiscountedSum:
-    """The law of the sum over `count` steps, c = 1 - `gap`."""
+def _edge_candidates(gap: float, steps: int, full: float) -> list[tuple[int, ...]]:
+    """Candidates for the edges: windows only, or bulk groups from several ages on.
+
+    The cap of the oldest group is reached, on average, in `full` steps.
+    """
     log_c = log_of(gap)
-    kept, older = count, 0.0
-    memory = _MEMORY - math.log(probability)
-    if count * -log_c > memory:
-        kept = math.ceil(memory / -log_c)
-        if kept < count:  # as if all older steps had the example
-            older = up(math.exp(kept * log_c) / gap, MILLIONS_OF_ROUNDINGS)
-    whole = up(sum_of_powers(log_c, kept, gap=gap), MILLIONS_OF_ROUNDINGS)
-    mean = probability * whole
-    if probability >= 1.0:
-        law = DiscountedSum(np.array([whole]), np.ones(1))
-    elif kept * -log_c <= _NEGLIGIBLE_DISCOUNT and mean <= _MANY:
-        law = _counted(kept, probability)
-    elif mean > _MANY:
-        law = _by_tails(log_c, kept, probability)
-    else:
-        law = _on_grid(log_c, kept, probability, whole)
-    return DiscountedSum(law.levels + older, law.masses)
+    windows_only = (steps,)
+    capped = [(max(1, math.floor(part * full)),) for part in _CAPPED_EDGES if part * full < steps]
+    if not steps * -log_c > _BRIEF_MEMORIES:
+        return [windows_only, *capped]
+    candidates: list[tuple[int, ...]] = [windows_only] if steps * -log_c < _LONG_MEMORIES else []
+    memory = -1.0 / log_c
+    for first, bulks in product(_FIRST_EDGES, _BULK_GROUPS):
+        apart = _halvable_length(max(1, math.floor(_BETWEEN_EDGES * memory)))
+        start = max(1, math.floor(first * memory))
+        edges = tuple(age for age in range(start, start + bulks * apart, apart) if age < steps)
+        candidates += [edges] if edges else []
+    return list(dict.fromkeys([*candidates, *capped])) or [windows_only]
 
 
-def _counted(count: int, probability: float) -> DiscountedSum:
-    """The binomial law of the number of participations."""
-    mean = count * probability
-    most = min(count, math.ceil(mean + 10.0 * math.sqrt(mean) + 30.0))
-    numbers = np.arange(most, dtype=np.float64)
-    odds = math.log(probability) - math.log1p(-probability)
-    logs = np.cumsum(np.log((count - numbers) / (numbers + 1.0)) + odds)
-    masses = np.exp(np.append(0.0, logs) + count * math.log1p(-probability))
-    beyond = 0.0 if most == count else _NEGLIGIBLE
-    # Each logarithm is off by some ulps of 20, and up to two thousand are added.
-    law = _rounded_up(masses, relative=MILLIONS_OF_ROUNDINGS, absolute=beyond)
-    return _coarser(np.arange(most + 1.0), law)
+def _with_edges(edges: tuple[int, ...], ratio: float, release: float) -> PlanShape:
+    end = edges[0]
+    block = max(ratio * math.sqrt(end) / 2.0, end / _MOST_BLOCKS, 1.0 + release)
+    block = _halvable_length(max(1, math.floor(min(block, end / 4.0))))
+    last = min(math.floor(1.0 + release), block)
+    return PlanShape(block, edges, math.floor(_RESERVED_PARTS[1] * end), last)
 
 
-def _on_grid(log_c: float, count: int, probability: float, whole: float) -> DiscountedSum:
-    variance = probability * (1.0 - probability) * sum_of_powers(2.0 * log_c, count)
-    mean = probability * whole
-    few = min(12.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # for rare participations
-    largest = min(whole, mean + 9.0 * math.sqrt(variance) + few)
-    cells_per_unit = max(int((_CELLS - 64) / (largest + 1.0)), 1)
-    law, off = _doubled(log_c, count, probability, cells_per_unit)
-    levels = up(np.arange(law.size) / cells_per_unit, ulps(8))
-    coarse = _coarser(levels, _rounded_up(law, relative=0.0, absolute=off))
-    bounds = _chernoff(log_c, count, probability, coarse.levels)
-    beyond = off + max(1.0 - math.fsum(law), 0.0)  # and mass that left the grid
-    above = np.append(suffix_sums(coarse.masses) + beyond, beyond)
-    above[1:] = np.minimum(above[1:], bounds)
-    above[0] = 1.0
-    return DiscountedSum(coarse.levels, np.maximum(-np.diff(above), 0.0))
+def _halvable_length(count: int) -> int:
+    """A length that can be halved until few are left, as `discounted_sum` does."""
+    spare = max(count.bit_length() - _LENGTH_BITS, 0)
+    return count >> spare << spare
 
 
-def _doubled(
-    log_c: float, count: int, probability: float, cells_per_unit: int
-) -> tuple[Array, float]:
-    """The law of the sum on a grid, and how far its tails may be off."""
-    known: dict[int, tuple[Array, float]] = {}
-
-    def law(steps: int) -> tuple[Array, float]:
-        if steps not in known:
-            if steps == 1 or steps * -log_c <= 1.01 * _NEGLIGIBLE_DISCOUNT:
-                counted = _counted(steps, probability)
-                cells = np.rint(counted.levels * cells_per_unit).astype(np.int64)
-                inside = cells < _CELLS
-                known[steps] = _put(cells[inside], counted.masses[inside]), 0.0
-            else:
-                recent, older = law(steps // 2), law(steps - steps // 2)
-                known[steps] = _added(recent, older, math.exp(steps // 2 * log_c))
-        return known[steps]
-
-    return law(_even(count, -_NEGLIGIBLE_DISCOUNT / log_c))
+def _rough_cost(plan: LinearPlan, probability: float, ratio: float, cap: float) -> float:
+    """Roughly the logarithm of the mean likelihood ratio, for rare participations."""
+    total = 0.0
+    log_c = log_of(plan.gap)
+    for group in plan.groups:
+        mean = probability * sum_of_powers(log_c, group.count)
+        if plan.is_oldest(group):
+            mean = min(mean, cap)
+        square = (plan.cost(group) * ratio) ** 2
+        total += group.blocks * mean * mean * math.expm1(min(square, 50.0))
+    return total
 
 
-def _even(count: int, few: float) -> int:
-    """A number of steps, at least `count`, that can be halved until few are left."""
-    doublings = max(math.ceil(math.log2(max(count / max(few, _FEWEST_STEPS), 1.0))), 0)
-    parts = 1 << doublings
-    return -(-count // parts) * parts
+def plan_of_shape(
+    shape: PlanShape, *, gap: float, steps: int, ratio: float, release: float
+) -> LinearPlan:
+    """The plan of this shape, with shares of noise in proportion to average shifts."""
+    log_c = log_of(gap)
+    noise, windows = _windows(shape)
+    for edge in shape.edges:
+        youngest, oldest = noise[-1].last + 1, min(edge, steps - 1)
+        noise += [NoiseAges(youngest, oldest)] if youngest <= oldest else []
+    variances = [_variance(log_c, ages, release) for ages in noise]
+    claims = [_window_claim(window, log_c, variances, ratio) for window in windows]
+    for start, end in pairwise((*shape.edges, steps)):
+        if start < end:
+            usable = {
+                number: variances[number]
+                for number, ages in enumerate(noise)
+                if ages.last <= start and (ages.first == RELEASE or ages.last >= shape.reserved)
+            }
+            most = shape.full if end == steps else math.inf
+            claims.append(_proportional_claim(start, end - start, log_c, usable, most=most))
+    return LinearPlan(gap, steps, release, tuple(noise), _groups(claims, len(noise)))
 
 
-def _added(
-    one: tuple[Array, float], other: tuple[Array, float], factor: float
-) -> tuple[Array, float]:
-    """The law of one variable plus a multiple of another; mass that leaves the grid is dropped."""
-    shrunk = np.ceil(np.arange(_CELLS) * up(factor, ulps(256))).astype(np.int64)
-    a, b = one[0], _put(shrunk, other[0])[:_CELLS]
-    none, none_of_other = a[0], b[0]
-    # Without the atom at 0, which may be nearly 1, transforms have smaller rounding errors.
-    some, some_of_other = np.append(0.0, a[1:]), np.append(0.0, b[1:])
-    size = 2 * _CELLS
-    product = np.fft.rfft(some, size) * np.fft.rfft(some_of_other, size)
-    both = np.maximum(np.fft.irfft(product, size)[:_CELLS], 0.0)
-    law = both + none * some_of_other + none_of_other * some
-    law[0] = none * none_of_other
-    norms = length_of(some) * length_of(some_of_other)
-    return law, one[1] + other[1] + ulps(4.0 * math.log2(size) * math.sqrt(size)) * norms
+@dataclass(frozen=True)
+class _Claim:
+    """Participations, and the weights of their claims to noise, by index of `NoiseAges`."""
+
+    first: int
+    count: int
+    weights: dict[int, float]
+    blocks: int = 1
 
 
-def _put(cells: IntArray, masses: Array) -> Array:
-    return np.asarray(np.bincount(cells, masses, _CELLS), dtype=np.float64)
+def _windows(shape: PlanShape) -> tuple[list[NoiseAges], list[_Claim]]:
+    """The windows of participations up to the first edge, and the noise that shifts each."""
+    end = shape.edges[0]
+    noise = [NoiseAges(RELEASE, RELEASE), NoiseAges(0, 0)]
+    size = min(shape.last, shape.block, end)
+    windows = [_Claim(0, size, {0: 1.0, 1: 1.0})]
+    age = size
+    while age < end:
+        # Noise up to the window's own youngest age that no younger window uses.
+        youngest = noise[-1].last + 1
+        if age - youngest + 1 == shape.block <= (end - age) // 2:
+            for blocks in _zones((end - age) // shape.block):
+                youngest = noise[-1].last + 1
+                noise.append(NoiseAges(youngest, youngest + blocks * shape.block - 1, blocks))
+                windows.append(_Claim(age, shape.block, {len(noise) - 1: 1.0}, blocks))
+                age += blocks * shape.block
+            size = shape.block
+        else:
+            size = min(_WINDOW_GROWTH * size, shape.block, end - age)
+            noise.append(NoiseAges(youngest, age))
+            windows.append(_Claim(age, size, {len(noise) - 1: 1.0}))
+            age += size
+    return noise, windows
 
 
-def _chernoff(log_c: float, count: int, probability: float, levels: Array) -> Array:
-    """Upper bounds on the probability of exceeding each level."""
-    sizes, steps = _blocks(log_c, count)
-    spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
-    tilts = np.append(np.minimum(_TILTS / spread, _LARGEST_TILT), np.linspace(1.0, 60.0, 60))
-    with np.errstate(over="ignore"):
-        moments = np.log1p(probability * np.expm1(tilts[:, None] * sizes)) @ steps
-    moments = up(moments, TENS_OF_THOUSANDS_OF_ROUNDINGS)
-    logs = moments[:, None] - tilts[:, None] * levels
-    return np.asarray(np.exp(np.minimum(logs, 0.0)).min(axis=0))
+def _zones(blocks: int) -> list[int]:
+    """The numbers of blocks in zones of about equal length."""
+    zones = min(_ZONES, blocks)
+    return [(blocks * (i + 1)) // zones - (blocks * i) // zones for i in range(zones)]
 
 
-def _blocks(log_c: float, count: int) -> tuple[Array, Array]:
-    """The largest discount in each block of steps, and the number of steps in it."""
-    starts = np.unique(np.floor(np.linspace(0.0, count, _BLOCKS + 1)))
-    return up(np.exp(log_c * starts[:-1]), ulps(512)), np.diff(starts)
+def _window_claim(claim: _Claim, log_c: float, variances: list[float], ratio: float) -> _Claim:
+    """The claim of a window, larger if its participations are large for its noise."""
+    usable = {number: variances[number] for number in claim.weights}
+    plain = _proportional_claim(claim.first, claim.count, log_c, usable, claim.blocks)
+    one = math.fsum(usable.values()) / claim.blocks
+    square = min((ratio * power(log_c, claim.first)) ** 2 / one, _LARGEST_SQUARE)
+    urgency = math.sqrt(math.expm1(square) / square) if square > 0.0 else 1.0
+    return replace(plain, weights={n: urgency * one for n, one in plain.weights.items()})
 
 
-def _by_tails(log_c: float, count: int, probability: float) -> DiscountedSum:
-    sizes, steps = _blocks(log_c, count)
-    spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
-    tilts = np.minimum(_TILTS / spread, _LARGEST_TILT)
-    grown = probability * np.expm1(tilts[:, None] * sizes)
-    levels = np.maximum.accumulate((sizes * (grown + probability) / (1.0 + grown)) @ steps)
-    above = np.minimum.accumulate(_chernoff(log_c, count, probability, levels))
-    # Mass between two levels is put at the higher one, and the last is never exceeded.
-    levels = np.append(levels, max(float(sizes @ steps), float(levels[-1])))
-    return DiscountedSum(levels, -np.diff(above, prepend=1.0, append=0.0))
+def _proportional_claim(
+    first: int,
+    count: int,
+    log_c: float,
+    usable: dict[int, float],
+    blocks: int = 1,
+    most: float = math.inf,
+) -> _Claim:
+    """A claim for the average shift, to all usable noise in proportion to its variance."""
+    mass = power(log_c, first) * min(sum_of_powers(log_c, count * blocks), most)
+    whole = math.fsum(usable.values())
+    weights = {n: mass * (one / whole) for n, one in usable.items() if one > 0.0}
+    return _Claim(first, count, weights, blocks)
 
 
-def _rounded_up(masses: Array, *, relative: float, absolute: float) -> Array:
-    """Masses whose tails are larger by the stated errors; some goes beyond the last."""
-    above = np.minimum(suffix_sums(masses) * (1.0 + relative) + absolute, 1.0)
-    above[0] = 1.0
-    return np.maximum(-np.diff(above, append=absolute), 0.0)
+def _groups(claims: list[_Claim], noises: int) -> tuple[PlanGroup, ...]:
+    """The groups with shares of noise in proportion to their claims."""
+    totals = [math.fsum(claim.weights.get(n, 0.0) for claim in claims) for n in range(noises)]
+    return tuple(
+        PlanGroup(
+            claim.first,
+            claim.count,
+            tuple(
+                (n, down(weight / totals[n], THOUSANDS_OF_ROUNDINGS))
+                for n, weight in claim.weights.items()
+            ),
+            claim.blocks,
+        )
+        for claim in claims
+    )
 
 
-def _coarser(levels: Array, masses: Array) -> DiscountedSum:
-    """The law on levels a small part of a standard deviation apart, rounded up."""
-    last = int(np.flatnonzero(masses > 0.0)[-1]) + 1
-    levels, masses = levels[:last], masses[:last]
-    mean = float(masses @ levels)
-    spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
-    some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
-    # For rare participations the unit is the mean given that there is one.
-    unit, parts = (spread, _PARTS) if mean > spread else (0.5 * mean / some, 2 * _PARTS)
-    if last == 1 or not unit > parts * (levels[1] - levels[0]):
-        return DiscountedSum(levels, masses)
-    away = (levels - mean) / unit
-    inner = np.clip(away, -_CENTRE, _CENTRE)
-    group = np.ceil(parts * (inner + (away - inner) / _COARSER)).astype(np.int64)
-    group = np.where(levels == 0.0, group[0] - 1, group)
-    ends = np.flatnonzero(np.diff(group, append=group[-1] + 1))
-    sums = np.add.reduceat(masses, np.append(0, ends[:-1] + 1))
-    return DiscountedSum(levels[ends], sums)
-
-
-# Shift plans that are linear in the participations, in orthogonal groups.
-#
-# In units of the end, a participation of age a (a steps before the end) has size :math:`c^a`, the
-# noise of age k has variance :math:`c^{2k}`, and noise on release counts as `release` more.  A
-# participation may be shifted away by noise of its own age or younger, and by the release.  A
-# *group*
-# shifts all its participations in the same proportions, with shares of the noise of some ages that
-# no
-# other group uses.  Its cost is :math:`\sum_t V_t c^{a_t} / \sqrt S`, where V are the
-# participations
-# and S is the variance it uses.  Shifts of different groups are orthogonal.
-#
-# There are two kinds of groups.  *Windows* are one, two, four, .. up to a block of steps long,
-# counted from the end, and the noise of each shifts the participations of the next older one.
-# *Bulk*
-# groups have the participations older than all windows, shifted by all younger noise.  Every plan
-# is
-# a proof (`docs/tightness.md#poisson-batches`), once `LinearPlan` has checked that no noise is used
-# twice and that no participation is shifted away before it happens.
-
-RELEASE = -1  # the age of the noise on release
+def _variance(log_c: float, noise: NoiseAges, release: float, blocks: int = 1) -> float:
+    """The variance of the noise of some ages; of its youngest block, if there are several."""
+    if noise.first == RELEASE:
+        return release
+    count = (noise.last - noise.first + 1) // (noise.blocks if blocks > 1 else 1)
+    return power(2.0 * log_c, noise.first) * sum_of_powers(2.0 * log_c, count)
 
 
 @dataclass(frozen=True)
@@ -401,24 +412,40 @@ class PlanGroup:
 
 @dataclass(frozen=True)
 class LinearPlan:
-    """Groups of the participations of all `steps`, and the ages of noise that they use."""
+    r"""Groups of the participations of all `steps`, and the ages of noise that they use.
+
+    In units of the end, a participation of age a (a steps before the end) has size :math:`c^a`, the
+    noise of age k has variance :math:`c^{2k}`, and noise on release counts as `release` more.  A
+    participation may be shifted away by noise of its own age or younger, and by the release.  A
+    *group* shifts all its participations in the same proportions, with shares of the noise of some
+    ages that no other group uses.  Its cost is :math:`\sum_t V_t c^{a_t} / \sqrt S`, where V are
+    the participations and S is the variance it uses.  Shifts of different groups are orthogonal.
+
+    There are two kinds of groups.  *Windows* are one, two, four, .. up to a block of steps long,
+    counted from the end, and the noise of each shifts the participations of the next older one.
+    *Bulk* groups have the participations older than all windows, shifted by all younger noise.
+    Every plan is a proof (`docs/tightness.md#poisson-batches`): it is checked that no noise is used
+    twice and that no participation is shifted away before it happens.
+    """
 
     gap: float
     steps: int
     release: float
     noise: tuple[NoiseAges, ...]
     groups: tuple[PlanGroup, ...]
-    _log_c: float = field(init=False, repr=False, default=0.0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_log_c", log_of(self.gap))
         self._check_noise()
         self._check_participations()
+
+    @property
+    def _log_c(self) -> float:
+        return log_of(self.gap)
 
     def variance(self, group: PlanGroup) -> float:
         """The variance of the noise that the group uses, rounded down."""
         total = math.fsum(
-            share * self._variance(self.noise[number], group.blocks)
+            share * _variance(self._log_c, self.noise[number], self.release, group.blocks)
             for number, share in group.shares
         )
         return down(total, MILLIONS_OF_ROUNDINGS)
@@ -437,13 +464,6 @@ class LinearPlan:
         if not variance > 0.0:
             return math.inf
         return up(power(self._log_c, group.first) / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
-
-    def _variance(self, noise: NoiseAges, blocks: int) -> float:
-        if noise.first == RELEASE:
-            return self.release
-        count = (noise.last - noise.first + 1) // (noise.blocks if blocks > 1 else 1)
-        start = power(2.0 * self._log_c, noise.first)
-        return start * sum_of_powers(2.0 * self._log_c, count)
 
     def _check_noise(self) -> None:
         ages = sorted((noise.first, noise.last) for noise in self.noise)
@@ -481,232 +501,178 @@ class LinearPlan:
             raise ValueError("the plan shifts some participations before they happen")
 
 
-# The choice of a linear plan: its windows, its bulk groups and their shares of the noise.
+@dataclass(frozen=True, eq=False)
+class DiscountedSum:
+    """A law: at most levels[i] with probability masses[i], or anything with the missing mass."""
 
-_GROWTH = 2  # of windows, from the end on
-
-_ZONES = 5  # groups of blocks with the same share of noise
-
-_MOST_BLOCKS = 500
-
-_BITS = 6  # significant ones of a length
-
-_LARGEST_SQUARE = 8.0  # of a cost, for the urgency of a window
-
-# In units of the memory -1/log c: shorter runs have windows only, and longer ones never do.
-_BRIEF, _LONG = 0.7, 5.0
-
-_FIRST_EDGES, _BETWEEN_EDGES = (0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0), 0.4
-
-_BULKS = (1, 2, 4)  # numbers of bulk groups
-
-_CAPPED = (0.5, 1.0, 2.0, 4.0)  # first edges where a domain caps the oldest group
-
-_RESERVED = (0.0, 0.01, 0.03, 0.1)  # of the ages up to the first edge
+    levels: Array
+    masses: Array
 
 
-@dataclass(frozen=True)
-class PlanShape:
-    """The shape of a plan; any is valid.
+@lru_cache(maxsize=512)
+def discounted_sum(gap: float, count: int, probability: float) -> DiscountedSum:
+    r"""The law of :math:`\sum_i V_i c^i`, i < `count`, rounded up, for c = 1 - `gap`.
 
-    Windows grow from `last` to `block` steps and end at age `edges[0]`.  Bulk groups begin at the
-    ages `edges` and use no noise younger than `reserved`.  The oldest has no more than `full`
-    steps have on average.
-    """
-
-    block: int
-    edges: tuple[int, ...]
-    reserved: int = 0
-    last: int = 1
-    full: float = math.inf
-
-
-@lru_cache(maxsize=64)
-def best_shape(
-    *,
-    gap: float,
-    steps: int,
-    probability: float,
-    ratio: float,
-    release: float,
-    cap: float = math.inf,
-) -> PlanShape:
-    """The shape of least cost among a few dozen: first the edges, then the length of blocks.
-
-    The oldest group never has more than `cap` participations.
-    """
-
-    def cost(shape: PlanShape) -> float:
-        plan = plan_of_shape(shape, gap=gap, steps=steps, ratio=ratio, release=release)
-        return _cost(plan, probability, ratio, cap)
-
-    full = cap / probability
-    edges = _edges(gap, steps, full)
-    best = min((replace(_shape(one, ratio, release), full=full) for one in edges), key=cost)
-    for _ in range(2):
-        longer = [_shape(best.edges, ratio * 2.0**i, release) for i in range(-3, 5)]
-        shapes = [replace(best, block=one.block, last=one.last) for one in dict.fromkeys(longer)]
-        best = min(shapes, key=cost)
-        reserved = [math.floor(part * best.edges[0]) for part in _RESERVED]
-        best = min((replace(best, reserved=age) for age in dict.fromkeys(reserved)), key=cost)
-    return best
-
-
-def _edges(gap: float, steps: int, full: float) -> list[tuple[int, ...]]:
-    """Candidates for the edges: windows only, or bulk groups from several ages on.
-
-    The cap of the oldest group is reached, on average, in `full` steps.
+    :math:`V_i` are independent and 1 with this probability.  Over so few steps that :math:`c^i` is
+    nearly 1, the sum is at most the number of participations, which is binomial.  The law for twice
+    as many steps is that of :math:`Z + c^k Z'`, rounded up to a grid, which is a convolution; its
+    tail is no larger than Chernoff's bound.  With very many participations only that bound is used.
     """
     log_c = log_of(gap)
-    windows_only = (steps,)
-    capped = [(max(1, math.floor(part * full)),) for part in _CAPPED if part * full < steps]
-    if not steps * -log_c > _BRIEF:
-        return [windows_only, *capped]
-    candidates: list[tuple[int, ...]] = [windows_only] if steps * -log_c < _LONG else []
-    memory = -1.0 / log_c
-    for first, bulks in product(_FIRST_EDGES, _BULKS):
-        apart = _round(max(1, math.floor(_BETWEEN_EDGES * memory)))
-        start = max(1, math.floor(first * memory))
-        edges = tuple(age for age in range(start, start + bulks * apart, apart) if age < steps)
-        candidates += [edges] if edges else []
-    return list(dict.fromkeys([*candidates, *capped])) or [windows_only]
+    kept, older = count, 0.0
+    memory = _LONGEST_MEMORY - math.log(probability)
+    if count * -log_c > memory:
+        kept = math.ceil(memory / -log_c)
+        if kept < count:  # as if all older steps had the example
+            older = up(math.exp(kept * log_c) / gap, MILLIONS_OF_ROUNDINGS)
+    whole = up(sum_of_powers(log_c, kept, gap=gap), MILLIONS_OF_ROUNDINGS)
+    mean = probability * whole
+    if probability >= 1.0:
+        law = DiscountedSum(np.array([whole]), np.ones(1))
+    elif kept * -log_c <= _NEGLIGIBLE_DISCOUNT and mean <= _MOST_ON_GRID:
+        law = _binomial_law(kept, probability)
+    elif mean > _MOST_ON_GRID:
+        law = _chernoff_law(log_c, kept, probability)
+    else:
+        law = _grid_law(log_c, kept, probability, whole)
+    return DiscountedSum(law.levels + older, law.masses)
 
 
-def _shape(edges: tuple[int, ...], ratio: float, release: float) -> PlanShape:
-    end = edges[0]
-    block = max(ratio * math.sqrt(end) / 2.0, end / _MOST_BLOCKS, 1.0 + release)
-    block = _round(max(1, math.floor(min(block, end / 4.0))))
-    last = min(math.floor(1.0 + release), block)
-    return PlanShape(block, edges, math.floor(_RESERVED[1] * end), last)
+def _binomial_law(count: int, probability: float) -> DiscountedSum:
+    """The binomial law of the number of participations."""
+    mean = count * probability
+    most = min(count, math.ceil(mean + 10.0 * math.sqrt(mean) + 30.0))
+    numbers = np.arange(most, dtype=np.float64)
+    odds = math.log(probability) - math.log1p(-probability)
+    logs = np.cumsum(np.log((count - numbers) / (numbers + 1.0)) + odds)
+    masses = np.exp(np.append(0.0, logs) + count * math.log1p(-probability))
+    beyond = 0.0 if most == count else _NEGLIGIBLE
+    # Each logarithm is off by some ulps of 20, and up to two thousand are added.
+    law = _masses_of_larger_tails(masses, relative=MILLIONS_OF_ROUNDINGS, absolute=beyond)
+    return _on_few_levels(np.arange(most + 1.0), law)
 
 
-def _round(count: int) -> int:
-    """A length that can be halved until few are left, as `discounted_sum` does."""
-    spare = max(count.bit_length() - _BITS, 0)
-    return count >> spare << spare
+def _grid_law(log_c: float, count: int, probability: float, whole: float) -> DiscountedSum:
+    variance = probability * (1.0 - probability) * sum_of_powers(2.0 * log_c, count)
+    mean = probability * whole
+    few = min(12.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # for rare participations
+    largest = min(whole, mean + 9.0 * math.sqrt(variance) + few)
+    cells_per_unit = max(int((_GRID_CELLS - 64) / (largest + 1.0)), 1)
+    law, off = _law_by_doubling(log_c, count, probability, cells_per_unit)
+    levels = up(np.arange(law.size) / cells_per_unit, ulps(8))
+    coarse = _on_few_levels(levels, _masses_of_larger_tails(law, relative=0.0, absolute=off))
+    bounds = _chernoff_tails(log_c, count, probability, coarse.levels)
+    beyond = off + max(1.0 - math.fsum(law), 0.0)  # and mass that left the grid
+    above = np.append(suffix_sums(coarse.masses) + beyond, beyond)
+    above[1:] = np.minimum(above[1:], bounds)
+    above[0] = 1.0
+    return DiscountedSum(coarse.levels, np.maximum(-np.diff(above), 0.0))
 
 
-def _cost(plan: LinearPlan, probability: float, ratio: float, cap: float) -> float:
-    """Roughly the logarithm of the mean likelihood ratio, for rare participations."""
-    total = 0.0
-    log_c = log_of(plan.gap)
-    for group in plan.groups:
-        mean = probability * sum_of_powers(log_c, group.count)
-        if plan.is_oldest(group):
-            mean = min(mean, cap)
-        square = (plan.cost(group) * ratio) ** 2
-        total += group.blocks * mean * mean * math.expm1(min(square, 50.0))
-    return total
+def _law_by_doubling(
+    log_c: float, count: int, probability: float, cells_per_unit: int
+) -> tuple[Array, float]:
+    """The law of the sum on a grid, and how far its tails may be off."""
+    known: dict[int, tuple[Array, float]] = {}
+
+    def law(steps: int) -> tuple[Array, float]:
+        if steps not in known:
+            if steps == 1 or steps * -log_c <= 1.01 * _NEGLIGIBLE_DISCOUNT:
+                counted = _binomial_law(steps, probability)
+                cells = np.rint(counted.levels * cells_per_unit).astype(np.int64)
+                inside = cells < _GRID_CELLS
+                known[steps] = _masses_in_cells(cells[inside], counted.masses[inside]), 0.0
+            else:
+                recent, older = law(steps // 2), law(steps - steps // 2)
+                known[steps] = _sum_of_laws(recent, older, math.exp(steps // 2 * log_c))
+        return known[steps]
+
+    return law(_halvable_count(count, -_NEGLIGIBLE_DISCOUNT / log_c))
 
 
-@dataclass(frozen=True)
-class _Claim:
-    """Participations, and the weights of their claims to noise, by index of `NoiseAges`."""
-
-    first: int
-    count: int
-    weights: dict[int, float]
-    blocks: int = 1
+def _halvable_count(count: int, few: float) -> int:
+    """A number of steps, at least `count`, that can be halved until few are left."""
+    doublings = max(math.ceil(math.log2(max(count / max(few, _FEWEST_STEPS), 1.0))), 0)
+    parts = 1 << doublings
+    return -(-count // parts) * parts
 
 
-def plan_of_shape(
-    shape: PlanShape, *, gap: float, steps: int, ratio: float, release: float
-) -> LinearPlan:
-    """The plan of this shape, with shares of noise in proportion to average shifts."""
-    log_c = log_of(gap)
-    noise, windows = _windows(shape)
-    for edge in shape.edges:
-        youngest, oldest = noise[-1].last + 1, min(edge, steps - 1)
-        noise += [NoiseAges(youngest, oldest)] if youngest <= oldest else []
-    variances = [_variance(log_c, ages, release) for ages in noise]
-    claims = [_urgent(window, log_c, variances, ratio) for window in windows]
-    for start, end in pairwise((*shape.edges, steps)):
-        if start < end:
-            usable = {
-                number: variances[number]
-                for number, ages in enumerate(noise)
-                if ages.last <= start and (ages.first == RELEASE or ages.last >= shape.reserved)
-            }
-            most = shape.full if end == steps else math.inf
-            claims.append(_in_proportion(start, end - start, log_c, usable, most=most))
-    return LinearPlan(gap, steps, release, tuple(noise), _groups(claims, len(noise)))
+def _sum_of_laws(
+    one: tuple[Array, float], other: tuple[Array, float], factor: float
+) -> tuple[Array, float]:
+    """The law of one variable plus a multiple of another; mass that leaves the grid is dropped."""
+    shrunk = np.ceil(np.arange(_GRID_CELLS) * up(factor, ulps(256))).astype(np.int64)
+    a, b = one[0], _masses_in_cells(shrunk, other[0])[:_GRID_CELLS]
+    none, none_of_other = a[0], b[0]
+    # Without the atom at 0, which may be nearly 1, transforms have smaller rounding errors.
+    some, some_of_other = np.append(0.0, a[1:]), np.append(0.0, b[1:])
+    size = 2 * _GRID_CELLS
+    product = np.fft.rfft(some, size) * np.fft.rfft(some_of_other, size)
+    both = np.maximum(np.fft.irfft(product, size)[:_GRID_CELLS], 0.0)
+    law = both + none * some_of_other + none_of_other * some
+    law[0] = none * none_of_other
+    norms = length_of(some) * length_of(some_of_other)
+    return law, one[1] + other[1] + ulps(4.0 * math.log2(size) * math.sqrt(size)) * norms
 
 
-def _urgent(claim: _Claim, log_c: float, variances: list[float], ratio: float) -> _Claim:
-    """The claim of a window, larger if its participations are large for its noise."""
-    usable = {number: variances[number] for number in claim.weights}
-    plain = _in_proportion(claim.first, claim.count, log_c, usable, claim.blocks)
-    one = math.fsum(usable.values()) / claim.blocks
-    square = min((ratio * power(log_c, claim.first)) ** 2 / one, _LARGEST_SQUARE)
-    urgency = math.sqrt(math.expm1(square) / square) if square > 0.0 else 1.0
-    return replace(plain, weights={n: urgency * one for n, one in plain.weights.items()})
+def _masses_in_cells(cells: IntArray, masses: Array) -> Array:
+    return np.asarray(np.bincount(cells, masses, _GRID_CELLS), dtype=np.float64)
 
 
-def _in_proportion(
-    first: int,
-    count: int,
-    log_c: float,
-    usable: dict[int, float],
-    blocks: int = 1,
-    most: float = math.inf,
-) -> _Claim:
-    """A claim for the average shift, to all usable noise in proportion to its variance."""
-    mass = power(log_c, first) * min(sum_of_powers(log_c, count * blocks), most)
-    whole = math.fsum(usable.values())
-    weights = {n: mass * (one / whole) for n, one in usable.items() if one > 0.0}
-    return _Claim(first, count, weights, blocks)
+def _chernoff_law(log_c: float, count: int, probability: float) -> DiscountedSum:
+    sizes, steps = _blocks(log_c, count)
+    spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
+    tilts = np.minimum(_TILTS / spread, _LARGEST_TILT)
+    grown = probability * np.expm1(tilts[:, None] * sizes)
+    levels = np.maximum.accumulate((sizes * (grown + probability) / (1.0 + grown)) @ steps)
+    above = np.minimum.accumulate(_chernoff_tails(log_c, count, probability, levels))
+    # Mass between two levels is put at the higher one, and the last is never exceeded.
+    levels = np.append(levels, max(float(sizes @ steps), float(levels[-1])))
+    return DiscountedSum(levels, -np.diff(above, prepend=1.0, append=0.0))
 
 
-def _groups(claims: list[_Claim], noises: int) -> tuple[PlanGroup, ...]:
-    """The groups with shares of noise in proportion to their claims."""
-    totals = [math.fsum(claim.weights.get(n, 0.0) for claim in claims) for n in range(noises)]
-    return tuple(
-        PlanGroup(
-            claim.first,
-            claim.count,
-            tuple(
-                (n, down(weight / totals[n], THOUSANDS_OF_ROUNDINGS))
-                for n, weight in claim.weights.items()
-            ),
-            claim.blocks,
-        )
-        for claim in claims
+def _chernoff_tails(log_c: float, count: int, probability: float, levels: Array) -> Array:
+    """Upper bounds on the probability of exceeding each level."""
+    sizes, steps = _blocks(log_c, count)
+    spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
+    tilts = np.append(np.minimum(_TILTS / spread, _LARGEST_TILT), np.linspace(1.0, 60.0, 60))
+    with np.errstate(over="ignore"):
+        moments = np.log1p(probability * np.expm1(tilts[:, None] * sizes)) @ steps
+    moments = up(moments, TENS_OF_THOUSANDS_OF_ROUNDINGS)
+    logs = moments[:, None] - tilts[:, None] * levels
+    return np.asarray(np.exp(np.minimum(logs, 0.0)).min(axis=0))
+
+
+def _blocks(log_c: float, count: int) -> tuple[Array, Array]:
+    """The largest discount in each block of steps, and the number of steps in it."""
+    starts = np.unique(np.floor(np.linspace(0.0, count, _BLOCKS + 1)))
+    return up(np.exp(log_c * starts[:-1]), ulps(512)), np.diff(starts)
+
+
+def _masses_of_larger_tails(masses: Array, *, relative: float, absolute: float) -> Array:
+    """Masses whose tails are larger by the stated errors; some goes beyond the last."""
+    above = np.minimum(suffix_sums(masses) * (1.0 + relative) + absolute, 1.0)
+    above[0] = 1.0
+    return np.maximum(-np.diff(above, append=absolute), 0.0)
+
+
+def _on_few_levels(levels: Array, masses: Array) -> DiscountedSum:
+    """The law on levels a small part of a standard deviation apart, rounded up."""
+    last = int(np.flatnonzero(masses > 0.0)[-1]) + 1
+    levels, masses = levels[:last], masses[:last]
+    mean = float(masses @ levels)
+    spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
+    some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
+    # For rare participations the unit is the mean given that there is one.
+    unit, parts = (
+        (spread, _DEVIATION_LEVELS) if mean > spread else (0.5 * mean / some, 2 * _DEVIATION_LEVELS)
     )
-
-
-def _variance(log_c: float, noise: NoiseAges, release: float) -> float:
-    if noise.first == RELEASE:
-        return release
-    count = noise.last - noise.first + 1
-    return power(2.0 * log_c, noise.first) * sum_of_powers(2.0 * log_c, count)
-
-
-def _windows(shape: PlanShape) -> tuple[list[NoiseAges], list[_Claim]]:
-    """The windows of participations up to the first edge, and the noise that shifts each."""
-    end = shape.edges[0]
-    noise = [NoiseAges(RELEASE, RELEASE), NoiseAges(0, 0)]
-    size = min(shape.last, shape.block, end)
-    windows = [_Claim(0, size, {0: 1.0, 1: 1.0})]
-    age = size
-    while age < end:
-        # Noise up to the window's own youngest age that no younger window uses.
-        youngest = noise[-1].last + 1
-        if age - youngest + 1 == shape.block <= (end - age) // 2:
-            for blocks in _zones((end - age) // shape.block):
-                youngest = noise[-1].last + 1
-                noise.append(NoiseAges(youngest, youngest + blocks * shape.block - 1, blocks))
-                windows.append(_Claim(age, shape.block, {len(noise) - 1: 1.0}, blocks))
-                age += blocks * shape.block
-            size = shape.block
-        else:
-            size = min(_GROWTH * size, shape.block, end - age)
-            noise.append(NoiseAges(youngest, age))
-            windows.append(_Claim(age, size, {len(noise) - 1: 1.0}))
-            age += size
-    return noise, windows
-
-
-def _zones(blocks: int) -> list[int]:
-    """The numbers of blocks in zones of about equal length."""
-    zones = min(_ZONES, blocks)
-    return [(blocks * (i + 1)) // zones - (blocks * i) // zones for i in range(zones)]
+    if last == 1 or not unit > parts * (levels[1] - levels[0]):
+        return DiscountedSum(levels, masses)
+    away = (levels - mean) / unit
+    inner = np.clip(away, -_CENTRE, _CENTRE)
+    group = np.ceil(parts * (inner + (away - inner) / _COARSER)).astype(np.int64)
+    group = np.where(levels == 0.0, group[0] - 1, group)
+    ends = np.flatnonzero(np.diff(group, append=group[-1] + 1))
+    sums = np.add.reduceat(masses, np.append(0, ends[:-1] + 1))
+    return DiscountedSum(levels[ends], sums)

@@ -25,10 +25,10 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from lastiterate.shifts.patterns import least_energies
 
-_BLOCK = 9  # steps whose participations are written out together
-_LONGEST = 450
-_CELLS = 4_096
-_NEVER = 1e-12  # the probability of a larger batch that is charged
+_BLOCK_STEPS = 9  # steps whose participations are written out together
+_LONGEST_WINDOW = 450
+_ENERGY_CELLS = 4_096
+_CHARGED_FAILURE = 1e-12  # the probability of a larger batch that is charged
 _LEAST_DISTANCE = 1e-6
 
 
@@ -54,7 +54,7 @@ def sampled_window_average(run: TrainingRun) -> PrivacyProfile:
     **Computed as** convex minorants of all participations of a block, and the law of the sum over
     blocks on a grid, energies rounded up; the best of a few windows.
     """
-    return _average(run, run.batches.share, 0.0)
+    return _best_of_windows(run, run.batches.share, 0.0)
 
 
 def poisson_window_average(run: TrainingRun) -> PrivacyProfile:
@@ -75,8 +75,8 @@ def poisson_window_average(run: TrainingRun) -> PrivacyProfile:
     **Computed as** for batches of a fixed size.
     """
     rule, loss = run.batches, run.loss
-    largest = rule.size_exceeded_with(_NEVER / run.steps)
-    lost = 0.0 if largest >= rule.largest_size else _NEVER
+    largest = rule.size_exceeded_with(_CHARGED_FAILURE / run.steps)
+    lost = 0.0 if largest >= rule.largest_size else _CHARGED_FAILURE
     times = up(largest / rule.batch_size, ulps(4))
     bound, curved, rough = run.gradient_bound, loss.smoothness, loss.holder
     grown = Loss(
@@ -90,21 +90,59 @@ def poisson_window_average(run: TrainingRun) -> PrivacyProfile:
     )
     fixed = SampledWithoutReplacement(rule.examples, rule.batch_size)
     changed = run.replace(loss=grown, clip_norm=None, batches=fixed)
-    return _average(changed, rule.share, lost)
+    return _best_of_windows(changed, rule.share, lost)
 
 
-def _average(run: TrainingRun, probability: float, lost: float) -> PrivacyProfile:
+_NEEDS = (
+    conditions.SECRET_ORDER,
+    *NON_CONVEX.needs[1:],
+    conditions.BOUNDED,
+    conditions.CONSTANT,
+    conditions.NOISY,
+)
+
+
+_CHARGES = "averages over the last steps in which the secretly drawn example takes part"
+
+
+SAMPLED_WINDOW = Bound(
+    id="random-order/sampled/average-non-convex",
+    gives="the average over participations in the last steps on a bounded domain, convex or not",
+    covers=rules(Resampling.EACH_STEP, exact_size=True),
+    needs=_NEEDS,
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=sampled_window_average,
+    rests_on=(NON_CONVEX,),
+    charges=_CHARGES,
+)
+
+
+POISSON_WINDOW = Bound(
+    id="random-order/poisson/average-non-convex",
+    gives="the same average for batches of random size",
+    covers=(PoissonSampled,),
+    needs=_NEEDS,
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=poisson_window_average,
+    rests_on=(NON_CONVEX,),
+    charges=_CHARGES,
+)
+
+
+def _best_of_windows(run: TrainingRun, probability: float, lost: float) -> PrivacyProfile:
     best = _best_length(run, probability)
-    lengths = {min(max(round(best * x), 1), run.steps, _LONGEST) for x in (0.5, 1.0, 2.0)}
-    if run.steps <= _LONGEST:
+    lengths = {min(max(round(best * x), 1), run.steps, _LONGEST_WINDOW) for x in (0.5, 1.0, 2.0)}
+    if run.steps <= _LONGEST_WINDOW:
         lengths.add(run.steps)  # from the very start, where both runs are equal
     found = [_mixture(run, probability, lost, length) for length in sorted(lengths)]
     return found[0] if len(found) == 1 else BestProfile(found)
 
 
 def _best_length(run: TrainingRun, probability: float) -> int:
-    """How many steps a plan for average participations makes use of."""
-    window = min(run.steps, _LONGEST)
+    """The number of steps that a plan for average participations uses."""
+    window = min(run.steps, _LONGEST_WINDOW)
     plan = _plan(run, probability, window, start=quantities.diameter(run))
     return max(int(np.count_nonzero(plan[1:-1] < quantities.diameter(run))) + 1, 1)
 
@@ -144,7 +182,7 @@ def _mixture(
     slopes, offsets = idle.tangent(np.maximum(distances[:-1], least))
     sensitivity = np.append(late(quantities.sensitivities(run), window), 0.0)
     noise = _noise(run, window)
-    edges = [*range(0, window, _BLOCK), window]
+    edges = [*range(0, window, _BLOCK_STEPS), window]
     laws = []
     for number, (begin, end) in enumerate(pairwise(edges)):
         final = number == len(edges) - 2
@@ -165,7 +203,7 @@ def _mixture(
         )
     masses, energies = _sum_law(laws)
     mus = np.sqrt(energies)
-    widened = up(mus, ulps(quantities.WIDENING + 64 * _BLOCK))
+    widened = up(mus, ulps(quantities.WIDENING + 64 * _BLOCK_STEPS))
     return GaussianMixtureProfile(masses, widened, lost=lost)
 
 
@@ -199,43 +237,10 @@ def _sum_law(laws: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     most = math.fsum(float(energies.max()) for energies, _ in laws)
     if not 0.0 < most < math.inf:
         return np.ones(1), np.array([most])
-    cell = most / _CELLS
+    cell = most / _ENERGY_CELLS
     total: Array = np.ones(1)
     for energies, chances in laws:
         levels = np.ceil(up(energies, ulps(4)) / cell).astype(np.int64)
         total = np.asarray(np.convolve(total, np.bincount(levels, weights=chances)), np.float64)
     sums = up(cell * np.arange(total.size, dtype=np.float64), ulps(8))
     return up(total, MILLIONS_OF_ROUNDINGS / 4.0), sums
-
-
-_NEEDS = (
-    conditions.SECRET_ORDER,
-    *NON_CONVEX.needs[1:],
-    conditions.BOUNDED,
-    conditions.CONSTANT,
-    conditions.NOISY,
-)
-_CHARGES = "averages over the last steps in which the secretly drawn example takes part"
-
-SAMPLED_WINDOW = Bound(
-    id="random-order/sampled/average-non-convex",
-    gives="the average over participations in the last steps on a bounded domain, convex or not",
-    covers=rules(Resampling.EACH_STEP, exact_size=True),
-    needs=_NEEDS,
-    certainty=Certainty.UPPER,
-    source=MIXTURE,
-    evaluate=sampled_window_average,
-    rests_on=(NON_CONVEX,),
-    charges=_CHARGES,
-)
-POISSON_WINDOW = Bound(
-    id="random-order/poisson/average-non-convex",
-    gives="the same average for batches of random size",
-    covers=(PoissonSampled,),
-    needs=_NEEDS,
-    certainty=Certainty.UPPER,
-    source=MIXTURE,
-    evaluate=poisson_window_average,
-    rests_on=(NON_CONVEX,),
-    charges=_CHARGES,
-)
