@@ -40,8 +40,8 @@ class TestOptimality:
         assert compared > 0.66 * count
 
     def test_equals_a_convex_solver_where_one_chord_is_tried_first(self, monkeypatch):
-        monkeypatch.setattr("lastiterate.shifts.minorant._LONG", 2)
-        monkeypatch.setattr("lastiterate.shifts.minorant._PROBES", 2)
+        monkeypatch.setattr("lastiterate.shifts.minorant._LEAST_CHORD_STEPS", 2)
+        monkeypatch.setattr("lastiterate.shifts.minorant._CHORD_PROBES", 2)
         for schedule in schedules(150):
             exact = gdp_of_linear_shifts(**schedule)
             mu = optimal_shifts(**engine_arguments(schedule)).mu
