@@ -74,6 +74,7 @@ def _pool_blocks(
     falls: Callable[[Pool, Pool], bool],
     add: Callable[[float, float], float],
 ) -> list[Pool]:
+    """The pools of blocks that fall, added by `add`."""
     pools: list[Pool] = []
     for mass, width in blocks:
         latest = Pool(mass, width)

@@ -183,6 +183,7 @@ def suffix_products(factors: Array) -> Array:
 
 
 def _accumulate_in_blocks(combine: np.ufunc, terms: Array, result: Array) -> Array:
+    """Running sums or products in `result`, by blocks and then within each."""
     width = math.isqrt(terms.size)
     if width <= 8:
         combine.accumulate(terms, out=result)

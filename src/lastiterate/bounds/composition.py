@@ -425,6 +425,7 @@ class _Ratios:
 
 
 def _moment_ratio(levels: Array, masses: Array, at: Array) -> tuple[Array, Array]:
+    """m - 1 and log m at these results."""
     exponents = at[:, None] * levels - 0.5 * levels * levels
     top = exponents.max(axis=1)
     with np.errstate(over="ignore", under="ignore"):

@@ -120,6 +120,7 @@ class _Tails:
 
 
 def _tails(laws: Laws, world: int) -> _Tails:
+    """Both tails of the law of one world, bounded from both sides."""
     _, weights = nodes_of(laws.edges)
     masses = (weights * laws.densities[..., world]).sum(axis=1)
     low, high = laws.atoms[:, world]

@@ -270,6 +270,7 @@ class _Points:
 def _push(
     law: _Points, step: Step, following: Step, fork: _Fork, kernels: _Kernels, width: float
 ) -> _Points:
+    """The law after one step, as points at the nodes of panels for the next."""
     steepest = max(chosen.steepest for chosen in following.maps)
     shortest = min(step.noise_std, following.noise_std / max(steepest, 1e-9))
     kinks = tuple(x for chosen in following.maps for x in chosen.kinks)
@@ -366,6 +367,7 @@ class _Kernels:
 
 
 def _gaussian_kernel(centres: Array, targets: Array, std: float) -> tuple[csc_array, int]:
+    """The matrix of `_Kernels.between`, without sources farther than `REACH`."""
     first = np.searchsorted(targets, centres - REACH * std)
     last = np.searchsorted(targets, centres + REACH * std)
     ends = np.concatenate([[0], np.cumsum(last - first)])

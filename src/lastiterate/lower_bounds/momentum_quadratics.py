@@ -72,6 +72,7 @@ def momentum_lower_bound(run: TrainingRun) -> BestLowerProfile:
 
 
 def _profiles(run: TrainingRun) -> Iterator[LowerProfile]:
+    """The lower bounds of some positions and curvatures."""
     steps, span, gradients = linear_steps(run), admitted_curvatures(run), linear_gradients(run)
     assert span is not None
     varies = span[0] < span[1] and not has_bounded_gradients(run)

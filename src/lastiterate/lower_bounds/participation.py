@@ -9,10 +9,9 @@ iterate needs no enumeration of batches.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar, assert_never, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,10 +239,27 @@ def participation(run: TrainingRun, *, position: int | None = None) -> Participa
     In a fixed order `position` is that of the example: by default the one that is seen last.  An
     order that is released is ignored, which makes the lower bound smaller.
     """
-    if run.batches.resampling in _CHAINS:
-        return _CHAINS[run.batches.resampling](run.batches, run.steps)
-    if run.batches.resampling is not Resampling.NEVER:
-        raise InvalidType("batches", run.batches, must_be="of a kind whose chances are known")
+    rule = run.batches
+    match rule.resampling:
+        case Resampling.NEVER:
+            return _at_position(run, position)
+        case Resampling.ONCE:
+            positions = range(rule.batches_per_epoch)
+            seen = tuple(_steps_of(rule, i, run.steps) for i in positions)
+            return AtDrawnPosition(seen, left_out(rule))
+        case Resampling.EACH_EPOCH:
+            return OncePerEpoch(rule.batches_per_epoch, left_out(rule))
+        case Resampling.EACH_FEW_EPOCHS:
+            length = rule.steps_per_draw
+            return EquallyOften(length, rule.most_participations(length))
+        case Resampling.EACH_STEP:
+            return AnyStep(probability_of_a_step(rule))
+        case _:
+            assert_never(rule.resampling)
+
+
+def _at_position(run: TrainingRun, position: int | None) -> AtSteps:
+    """Participation at a position of a fixed order, or at the one that is seen last."""
     positions = range(run.batches.position_count(run.steps))
     if position is None:
         position = max(
@@ -262,37 +278,8 @@ def left_out(rule: BatchRule) -> float:
     return max(1.0 - rule.batches_per_epoch * rule.batch_size / rule.examples, 0.0)
 
 
-def _at_drawn_position(rule: BatchRule, steps: int) -> Participation:
-    positions = range(rule.batches_per_epoch)
-    return AtDrawnPosition(tuple(_steps_of(rule, i, steps) for i in positions), left_out(rule))
-
-
-def _once_per_epoch(rule: BatchRule, steps: int) -> Participation:
-    del steps
-    return OncePerEpoch(rule.batches_per_epoch, left_out(rule))
-
-
-def _any_step(rule: BatchRule, steps: int) -> Participation:
-    del steps
-    return AnyStep(probability_of_a_step(rule))
-
-
-def _equally_often(rule: BatchRule, steps: int) -> Participation:
-    del steps
-    length = rule.steps_per_draw
-    return EquallyOften(length, rule.most_participations(length))
-
-
 def probability_of_a_step(rule: BatchRule) -> float:
     """The probability that a step sees an example, for a rule that draws every batch anew."""
     if rule.resampling is not Resampling.EACH_STEP:
         raise InvalidType("batches", rule, must_be="drawn anew every step")
     return cast(SampledRule, rule).probability
-
-
-_CHAINS: dict[Resampling, Callable[[BatchRule, int], Participation]] = {
-    Resampling.ONCE: _at_drawn_position,
-    Resampling.EACH_EPOCH: _once_per_epoch,
-    Resampling.EACH_FEW_EPOCHS: _equally_often,
-    Resampling.EACH_STEP: _any_step,
-}

@@ -25,7 +25,7 @@ or since an example may be left out) that one's loss is linear, and only the oth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +51,7 @@ from lastiterate.lower_bounds.participation import (
     probability_of_a_step,
 )
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
-from lastiterate.run.batch_rules.base import BatchRule, Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import (
     gradient_reach,
     linear_gradients,
@@ -137,31 +137,11 @@ def steady_profile(run: TrainingRun, curvatures: tuple[float, float]) -> BestLow
 
 def hidden_steps(run: TrainingRun, gap: float) -> HiddenSteps:
     """The steps that see an example, with the weight that each has in the end."""
-    return _HIDDEN_STEPS[run.batches.resampling](run.batches, gap, run.steps)
-
-
-def _hidden_once(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
-    return drawn_once(gap, steps, rule.batches_per_epoch, _position_chance(rule))
-
-
-def _hidden_each_epoch(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
-    return drawn_each_epoch(gap, steps, rule.batches_per_epoch, _position_chance(rule))
-
-
-def _position_chance(rule: BatchRule) -> float:
-    """The probability of each position."""
-    return (1.0 - left_out(rule)) / rule.batches_per_epoch
-
-
-def _hidden_each_step(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
-    return drawn_each_step(gap, steps, probability_of_a_step(rule))
-
-
-_HIDDEN_STEPS: dict[Resampling, Callable[[BatchRule, float, int], HiddenSteps]] = {
-    Resampling.ONCE: _hidden_once,
-    Resampling.EACH_EPOCH: _hidden_each_epoch,
-    Resampling.EACH_STEP: _hidden_each_step,
-}
+    rule, length = run.batches, run.batches.batches_per_epoch
+    if rule.resampling is Resampling.EACH_STEP:
+        return drawn_each_step(gap, run.steps, probability_of_a_step(rule))
+    draw = {Resampling.ONCE: drawn_once, Resampling.EACH_EPOCH: drawn_each_epoch}[rule.resampling]
+    return draw(gap, run.steps, length, (1.0 - left_out(rule)) / length)
 
 
 def shift_over_deviation(run: TrainingRun, gap: float) -> float:
@@ -188,6 +168,7 @@ def _endless_profiles(
 
 
 def _profile(run: TrainingRun, curvature: float) -> LowerProfile | None:
+    """The lower bound from quadratics of this curvature; None where it says nothing."""
     etas = quantities.every_step(quantities.step_sizes(run), run.steps)[-_MAX_STEPS:]
     factors = 1.0 - etas * curvature
     sigmas = quantities.every_step(np.atleast_1d(np.array(run.noise_std)), run.steps)[-etas.size :]
@@ -213,6 +194,7 @@ def _profile(run: TrainingRun, curvature: float) -> LowerProfile | None:
 
 
 def _earlier_variance(run: TrainingRun, largest: float, last: float) -> float:
+    """The most variance that steps before the last `_MAX_STEPS` leave; inf where steps expand."""
     if largest > 1.0:
         return math.inf
     most = float(np.max(np.array(run.step_size) * np.max(run.noise_std))) ** 2

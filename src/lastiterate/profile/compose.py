@@ -81,6 +81,7 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
 
 
 def _compose(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
+    """The composition of profiles that are simplified and protect the same."""
     if len(profiles) == 1:
         return profiles[0]
     if any(_rounding(profile) is not None for profile in profiles):
@@ -184,6 +185,7 @@ def _linear_rate(profile: PrivacyProfile) -> float | None:
 
 
 def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:
+    """The composition by privacy loss distributions, all on the coarsest grid of any."""
     if any(profile.delta(1e9) >= 1.0 for profile in profiles):
         return GaussianProfile(math.inf)
     discrete = [p for p in profiles if isinstance(p, LossDistributionProfile)]

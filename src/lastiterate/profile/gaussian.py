@@ -110,7 +110,7 @@ def deltas_on_both_sides(mus: Array, epsilons: Array) -> Array:
     """delta of each mu at each epsilon, which may be negative; rounded up."""
     away = np.abs(epsilons)
     curve = gaussian_deltas(mus, away)
-    return np.where(epsilons < 0.0, _mirrored(curve, away), curve)
+    return np.where(epsilons < 0.0, _mirror(curve, away), curve)
 
 
 def deltas_on_grid(mus: Array, cell: float, first: int, last: int) -> Array:
@@ -118,11 +118,11 @@ def deltas_on_grid(mus: Array, cell: float, first: int, last: int) -> Array:
     away = cell * np.arange(max(-first, last) + 1, dtype=np.float64)
     shape = (mus.size, away.size)
     curve = gaussian_deltas(np.broadcast_to(mus[:, None], shape), np.broadcast_to(away, shape))
-    below = _mirrored(curve[:, 1 : 1 - first], away[1 : 1 - first])
+    below = _mirror(curve[:, 1 : 1 - first], away[1 : 1 - first])
     return np.concatenate([below[:, ::-1], curve[:, : last + 1]], axis=1)
 
 
-def _mirrored(curve: Array, away: Array) -> Array:
+def _mirror(curve: Array, away: Array) -> Array:
     """delta(-t) = 1 - e^-t (1 - delta(t))."""
     return np.minimum(up(-np.expm1(-away) + np.exp(-away) * curve, ulps(8)), 1.0)
 
@@ -276,6 +276,7 @@ def _round_up_levels(levels: Array, masses: Array) -> tuple[Array, Array]:
 
 
 def _add_levels(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The law of the sum of two independent draws, on the grid of levels."""
     blocks = []
     for first in range(0, other[0].size, _LEVELS_AT_ONCE):
         levels, masses = (part[first : first + _LEVELS_AT_ONCE] for part in other)

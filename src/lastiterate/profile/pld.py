@@ -347,6 +347,7 @@ def _directions(pld: PrivacyLossDistribution) -> tuple[Any, Any]:
 
 
 def _with_all_mass(pmf: Any) -> Any:
+    """One direction with all missing mass at infinite loss."""
     from dp_accounting.pld import pld_pmf
 
     dense = pmf.to_dense_pmf()

@@ -225,7 +225,7 @@ class Description:
     def rule(self) -> BatchRule:
         """The batch rule as stated, or as DP-SGD libraries draw batches by default."""
         if isinstance(self.batches, BatchRule):
-            return self._resized(self.batches)
+            return self._resize(self.batches)
         if self.batches is not None and not isinstance(self.batches, str):
             must_be = "one of " + ", ".join(rule.__name__ for rule in RULES.values())
             raise InvalidType("batches", self.batches, must_be=must_be)
@@ -254,7 +254,7 @@ class Description:
             raise InvalidParameter("sample_rate", rate, must_be=must_be)
         return size
 
-    def _resized(self, rule: BatchRule) -> BatchRule:
+    def _resize(self, rule: BatchRule) -> BatchRule:
         """`rule` with the sizes that this description states."""
         if self.examples is None and self.batch_size is None and self.sample_rate is None:
             return rule

@@ -168,10 +168,10 @@ def _call(name: str, kind: Any, arguments: dict[str, Any]) -> Any:
     except InvalidParameter:
         raise
     except TypeError:
-        missing = [f.name for f in known if f.name not in arguments and _required(f)]
+        missing = [f.name for f in known if f.name not in arguments and _is_required(f)]
         must_be = "complete; it lacks " + ", ".join(missing)
         raise InvalidType(name, sorted(arguments), must_be=must_be) from None
 
 
-def _required(entry: Field[Any]) -> bool:
+def _is_required(entry: Field[Any]) -> bool:
     return entry.default is MISSING and entry.default_factory is MISSING

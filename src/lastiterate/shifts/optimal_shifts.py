@@ -237,6 +237,7 @@ def pattern_mus(
 
 
 def _as_steps(*arguments: ArrayLike) -> tuple[Array, Array, Array]:
+    """Contraction, sensitivity and noise, checked and broadcast to the number of steps."""
     names = ("contraction", "sensitivity", "noise")
     arrays = [
         _check.numbers(name, value)
@@ -577,6 +578,7 @@ def _first_distances(moduli: Moduli, largest: float, diameter: float, steps: int
 
 
 def _follow_tangents(plan: Shifts, solve: Callable[[Array], Shifts]) -> Shifts:
+    """The end of a sequence of plans, each from tangents at the distances of the one before."""
     for _ in range(_MAX_TANGENT_ROUNDS):
         if not math.isfinite(plan.mu):
             return plan

@@ -201,6 +201,7 @@ def _mus_seen_alike(masses: Array, epochs: list[Array], those: slice, period: in
 
 
 def _energies(masses: list[Array], variances: list[Array]) -> Array:
+    """The energy of the isotonic regression of these blocks, for many patterns at once."""
     count = len(masses)
     slopes = [
         [_slope(masses[a:b], variances[a:b]) for b in range(a + 1, count + 1)] for a in range(count)

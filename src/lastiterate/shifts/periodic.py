@@ -134,6 +134,7 @@ def _best_capped(run: _Scaled) -> float:
 
 
 def _unimodal_minimum(cost: Callable[[int], float], low: int, high: int) -> float:
+    """The least cost between two numbers, by thirds."""
     while high - low > 8:
         third = (high - low) // 3
         if cost(low + third) <= cost(high - third):

@@ -119,6 +119,7 @@ def convex_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
 
 
 def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
+    """The guarantee of the most exposed position of the most exposing order."""
     if run.batches.resampling is Resampling.EACH_EPOCH:
         return quantities.gaussian(latest_order_mu(run, diameter, epochs_of(run)))
     if run.is_constant and run.batches.period is not None:
@@ -130,6 +131,7 @@ def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
 
 
 def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]:
+    """The guarantee of each position; of one that stands for all where orders change."""
     rule = run.batches
     if rule.resampling is Resampling.EACH_EPOCH:
         return [_worst(run, diameter)]

@@ -98,7 +98,7 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
     if constant_noise and _work(run, quantities.position_count(run)) > _MAX_WORK:
         # Noise on release may be left unused, and then only the last position is to be solved.
         run = run.replace(release_noise_std=0.0)
-    mus = _position_mus(run, _exposed(run))
+    mus = _position_mus(run, _most_exposed_positions(run))
     return quantities.gaussian(max(mus))
 
 
@@ -116,7 +116,7 @@ def _worst_order_mu(run: TrainingRun) -> float:
     return min(float(window.mus.max()) for window in windows(run))
 
 
-def _exposed(run: TrainingRun) -> Sequence[int]:
+def _most_exposed_positions(run: TrainingRun) -> Sequence[int]:
     """Positions among which the most exposed is."""
     count = quantities.position_count(run)
     if not run.is_constant or run.batches.period is None or run.release_noise_std > 0.0:
@@ -253,6 +253,7 @@ def moduli(run: TrainingRun, pattern: IntArray, window: int) -> Moduli:
 
 
 def _branch(keep: Array, rise: Array, offset: Array, order: float) -> Branch:
+    """The branch of all steps, rounded up, and of the release, which keeps distances."""
     return Branch(
         slope=np.append(keep, 1.0),
         rise=np.append(up(rise, ROUNDINGS), 0.0),

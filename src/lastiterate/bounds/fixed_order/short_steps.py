@@ -113,6 +113,7 @@ def equal_short_steps(run: TrainingRun) -> ShortSteps | None:
 
 
 def _equal_steps(run: TrainingRun) -> ShortSteps:
+    """The quantities of early shifts in a run for which these are proved."""
     loss, eta, noise = run.loss, float(np.max(run.step_size)), float(np.max(run.noise_std))
     assert loss.smoothness is not None
     assert loss.outputs is not None

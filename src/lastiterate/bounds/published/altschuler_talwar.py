@@ -150,7 +150,7 @@ def sampled_bounded(run: TrainingRun) -> RenyiProfile:
 
     **Computed as** the least over R, and over a grid of splits.
     """
-    return RenyiProfile(partial(_sampled, run, 0.0), at_once=True)
+    return RenyiProfile(partial(_sampled_divergences, run, 0.0), at_once=True)
 
 
 def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
@@ -167,10 +167,13 @@ def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
 
     **Computed as** the least over R, and over a grid of splits.
     """
-    return RenyiProfile(partial(_sampled, run, quantities.constant_gap(run)), at_once=True)
+    return RenyiProfile(
+        partial(_sampled_divergences, run, quantities.constant_gap(run)), at_once=True
+    )
 
 
-def _sampled(run: TrainingRun, gap: float, orders: Array) -> Array:
+def _sampled_divergences(run: TrainingRun, gap: float, orders: Array) -> Array:
+    """The divergences at these orders, the least over unrolled steps and splits of the noise."""
     q = run.batches.batch_size / run.batches.examples
     z = float(np.max(run.noise_std)) * run.batches.batch_size / doubled_radius(run)
     far = quantities.diameter_over_sensitivity(run) * quantities.sensitivity_over_noise(run)

@@ -132,7 +132,7 @@ def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    k, whole = _unrolled(run)
+    k, whole = _unrolled_distance(run)
     return gaussian(sensitivity_over_noise(run) * math.sqrt(3.0 * k + whole))
 
 
@@ -210,11 +210,11 @@ def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    (k, whole), length = _unrolled(run), run.batches.batches_per_epoch
+    (k, whole), length = _unrolled_distance(run), run.batches.batches_per_epoch
     return gaussian(sensitivity_over_noise(run) * math.sqrt(1.0 + (3.0 * k + whole) / length))
 
 
-def _unrolled(run: TrainingRun) -> tuple[float, int]:
+def _unrolled_distance(run: TrainingRun) -> tuple[float, int]:
     """k = D/(eta L/b), rounded up, and the steps or epochs ceil(k) to unroll.
 
     The proof needs k^2/R <= k, which an R that is short of k by a relative 1e-12 violates by as
@@ -443,7 +443,7 @@ def growth(mu: float) -> float:
 def _too_early(run: TrainingRun) -> str | None:
     if conditions.BOUNDED.check(run) is not None or not run.is_constant:
         return None
-    (_, whole), seen = _unrolled(run), epochs(run)
+    (_, whole), seen = _unrolled_distance(run), epochs(run)
     return None if seen >= whole else f"{seen} < {whole}"
 
 

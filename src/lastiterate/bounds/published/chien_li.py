@@ -95,7 +95,7 @@ def smooth(run: TrainingRun) -> ZCDPProfile:
     """
     c, s = _lipschitz(run), float(quantities.sensitivities(run)[0])
     energies = [run.steps * s * s]
-    for count in _unrolled(run.steps):
+    for count in _unrolled_lengths(run.steps):
         before = run.steps - count
         gathered = s * (before if c == 1.0 else math.expm1(_log_growth(c, before)) / (c - 1.0))
         gathered = up(gathered, TENS_OF_THOUSANDS_OF_ROUNDINGS)
@@ -124,7 +124,7 @@ def _contracts(run: TrainingRun) -> bool:
     return not any(hypothesis.check(run) for hypothesis in conditions.CONTRACTING)
 
 
-def _unrolled(steps: int) -> list[int]:
+def _unrolled_lengths(steps: int) -> list[int]:
     """Some numbers of last steps, all of which are valid: few steps, then ever fewer of many."""
     longest = min(steps, _MAX_UNROLLED_STEPS)
     spread = np.geomspace(1.0, longest, 60).astype(int).tolist()
@@ -308,6 +308,7 @@ def _contracting_energies(run: TrainingRun, lengths: Array) -> Array:
 
 
 def _divergences(run: TrainingRun, lengths: Array, energies: Array, orders: Array) -> Array:
+    """The divergences at these orders, the least over lengths and shares of the noise."""
     q = run.batches.batch_size / run.batches.examples
     noise = float(quantities.noises(run)[0])
     z = noise * run.batches.batch_size / doubled_radius(run)
@@ -486,6 +487,7 @@ def _water_filling(
 def _search_first_shift(
     sensitivities: Array, starts: Array, lengths: Array, rise: float, order: float
 ) -> Array:
+    """Energies for any growth, by a search over what the first step pays."""
     largest = np.maximum(starts + rise * starts**order + sensitivities.max(axis=1), 1e-300)
     low, high = 1e-6 * largest, largest
     best = np.full(starts.size, np.inf)
@@ -503,6 +505,7 @@ def _search_first_shift(
 def _energies(
     sensitivities: Array, starts: Array, lengths: Array, rise: float, order: float, firsts: Array
 ) -> Array:
+    """The energies of plans whose first step pays `firsts`, one row for each case."""
     z = np.repeat(starts[:, None], firsts.shape[1], axis=1)
     multiplier, energies = firsts.copy(), np.zeros(firsts.shape)
     steps = sensitivities.shape[1]

@@ -182,6 +182,7 @@ def sampled(run: TrainingRun) -> RenyiProfile:
 
 
 def _sampled_divergences(run: TrainingRun, orders: Array) -> Array:
+    """The logarithm of S_T over alpha - 1, at these orders."""
     less = orders - 1.0
     share = run.batches.batch_size / run.batches.examples
     lost = constant_gap(run) * (2.0 - constant_gap(run))

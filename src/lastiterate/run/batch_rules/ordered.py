@@ -288,13 +288,13 @@ class FixedOrder(PositionedRule):
         raise InvalidParameter("batches", self, must_be=must_be)
 
     def stated(self, *, secret: bool) -> str:
-        most_exposed = f", and none is more exposed than the one seen in {self._listed()}"
+        most_exposed = f", and none is more exposed than the one seen in {self._list_steps()}"
         return (
             f"every batch has exactly {self.batch_size:,} of {self.examples:,} examples, "
             f"{self.openly}{most_exposed}{self._remainder_clause()}"
         )
 
-    def _listed(self) -> str:
+    def _list_steps(self) -> str:
         steps = [f"{step:,}" for step in self.positions]
         if not steps:
             return "no step"

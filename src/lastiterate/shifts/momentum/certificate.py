@@ -140,10 +140,14 @@ def certified_kappas(run: LinearRun, matrices: Array, start: float = 0.0) -> Arr
                     middle(_cut(room, inner)), middle(_cut(_cut(added, _INNER), inner))
                 )
             kappa[:-1][inner] = np.minimum(kappa[:-1][inner], down(found, _KAPPA_MARGIN))
-        last = _released(run, _cut(noise, _LAST)) - _released(run, _cut(moved, _LAST))
+        last = _released_variance(run, _cut(noise, _LAST)) - _released_variance(
+            run, _cut(moved, _LAST)
+        )
         last = last + Interval.exact([run.release_noise]) * Interval.exact([run.release_noise])
         if there[-1]:
-            kappa[-1] = min(kappa[-1], _quotient_below(last, _released(run, _cut(added, _LAST))))
+            kappa[-1] = min(
+                kappa[-1], _quotient_below(last, _released_variance(run, _cut(added, _LAST)))
+            )
         elif not last.is_not_negative:
             return None
     return kappa if _leave_room(run, rooms, added, kappa) else None
@@ -187,7 +191,7 @@ def image(step: Step, state: Entries) -> Entries:
     return top0 * a00 + top1 * a01, top0 * a10 + top1 * a11, low0 * a10 + low1 * a11
 
 
-def _released(run: LinearRun, matrix: Entries) -> Interval:
+def _released_variance(run: LinearRun, matrix: Entries) -> Interval:
     """F X F'."""
     first, second = (Interval.exact([weight]) for weight in run.recursion.released)
     cross = first * second * matrix[1]

@@ -180,6 +180,7 @@ def certified(run: LinearRun, enough: float = 0.0) -> Certified | None:
 
 
 def _last_steps(run: LinearRun, count: int) -> LinearRun:
+    """The run of the last `count` steps alone."""
     first = run.steps - count
     return replace(
         run,
@@ -528,7 +529,7 @@ class Delays:
         size, growth = self._size(youngest), self._growth
         if size is None or growth is None:
             return None
-        return self._grown(size, growth, oldest - youngest)
+        return self._after_steps(size, growth, oldest - youngest)
 
     def first_step_direction(self, age: int) -> Array | None:
         """A matrix that charges a participation in the first step at this age.
@@ -543,9 +544,9 @@ class Delays:
         left = (x - b0 * b0, y - b0 * b1, z - b1 * b1)
         if growth is None or not has_no_negative_eigenvalue(left):
             return None
-        return self._grown(size, growth, age)
+        return self._after_steps(size, growth, age)
 
-    def _grown(self, size: float, growth: float, age: int) -> Array | None:
+    def _after_steps(self, size: float, growth: float, age: int) -> Array | None:
         """`size` P^-1 after so many steps; None beyond floating point."""
         log = age * math.log(growth)
         if not log < _LARGEST_LOG_GROWTH:
