@@ -55,7 +55,7 @@ class TestRegression:
         rng = np.random.default_rng(0)
         values, weights = rng.random(300), rng.random(300) + 0.1
         few = isotonic(values, weights)
-        monkeypatch.setattr(pools, "_FEW", 10)
+        monkeypatch.setattr(pools, "_MAX_POOLED_BLOCKS", 10)
         assert isotonic(values, weights) == pytest.approx(few, rel=1e-12)
 
 
@@ -70,5 +70,5 @@ class TestFirstOfPools:
     def test_without_loading_a_regression_for_a_few(self, monkeypatch):
         masses, widths = np.array([3.0, 1.0, 2.0, 8.0]), np.ones(4)
         few = first_of_pools(masses, widths)
-        monkeypatch.setattr(pools, "_FEW_EACH_TIME", 1)
+        monkeypatch.setattr(pools, "_MAX_REPEATED_BLOCKS", 1)
         assert few.tolist() == first_of_pools(masses, widths).tolist() == [0, 3]

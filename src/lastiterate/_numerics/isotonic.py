@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.rounding import Array
 
-_FEW = 5_000
-_FEW_EACH_TIME = 500  # of regressions that a run needs by the dozen
+_MAX_POOLED_BLOCKS = 5_000  # of more, scipy's regression
+_MAX_REPEATED_BLOCKS = 500  # of regressions that a run needs by the dozen
 
 
 class Pool(NamedTuple):
@@ -30,7 +30,7 @@ class Pool(NamedTuple):
 
 def pooled(blocks: Iterable[tuple[float, float]]) -> list[Pool]:
     """Masses and widths of the pools, in order."""
-    return _pooled(
+    return _pool_blocks(
         blocks,
         falls=lambda one, other: one.mass * other.width >= other.mass * one.width,
         add=lambda x, y: x + y,
@@ -39,7 +39,7 @@ def pooled(blocks: Iterable[tuple[float, float]]) -> list[Pool]:
 
 def pooled_logs(blocks: Iterable[tuple[float, float]]) -> list[Pool]:
     """Pools, in order, of blocks whose masses and widths are logarithms, as the pools' then are."""
-    return _pooled(
+    return _pool_blocks(
         blocks,
         falls=lambda one, other: one.mass - one.width >= other.mass - other.width,
         add=_log_sum,
@@ -48,7 +48,7 @@ def pooled_logs(blocks: Iterable[tuple[float, float]]) -> list[Pool]:
 
 def isotonic(values: Array, weights: Array) -> Array:
     """The non-decreasing regression of `values`."""
-    if values.size > _FEW:
+    if values.size > _MAX_POOLED_BLOCKS:
         return np.asarray(scipy.optimize.isotonic_regression(values, weights=weights).x)
     pools = pooled(zip((values * weights).tolist(), weights.tolist(), strict=True))
     return np.repeat([p.mass / p.width for p in pools], [p.blocks for p in pools])
@@ -56,10 +56,10 @@ def isotonic(values: Array, weights: Array) -> Array:
 
 def first_of_pools(masses: Array, widths: Array) -> NDArray[np.intp]:
     """The index of the first block of each pool."""
-    if masses.size > _FEW_EACH_TIME:
+    if masses.size > _MAX_REPEATED_BLOCKS:
         found = scipy.optimize.isotonic_regression(masses / widths, weights=widths)
         return np.asarray(found.blocks[:-1], dtype=np.intp)
-    pools = _pooled(
+    pools = _pool_blocks(
         zip(masses.tolist(), widths.tolist(), strict=True),
         # Quotients, since products of tiny numbers vanish.
         falls=lambda one, other: one.mass / one.width >= other.mass / other.width,
@@ -68,12 +68,13 @@ def first_of_pools(masses: Array, widths: Array) -> NDArray[np.intp]:
     return np.array([0, *accumulate(pool.blocks for pool in pools[:-1])], dtype=np.intp)
 
 
-def _pooled(
+def _pool_blocks(
     blocks: Iterable[tuple[float, float]],
     *,
     falls: Callable[[Pool, Pool], bool],
     add: Callable[[float, float], float],
 ) -> list[Pool]:
+    """The pools of blocks that fall, added by `add`."""
     pools: list[Pool] = []
     for mass, width in blocks:
         latest = Pool(mass, width)

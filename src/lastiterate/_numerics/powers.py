@@ -3,6 +3,8 @@
 Everything is written in log c, so for the powers of c^k give k log c.  A logarithm that is off by
 an ulp is multiplied by the exponent: c^k is off by about k |log c| ulps, and beyond 750 of
 these it has vanished.  `ulps_off` bounds that error, and that of a sum, with room to spare.
+
+Beside them the length of a Fourier transform, and the tail of a binomial number.
 """
 
 import math
@@ -12,8 +14,8 @@ import numpy as np
 
 from lastiterate._numerics.rounding import Array, IntArray, ulps
 
-_OVERFLOWS = 709.0  # logarithm
-_LARGEST_INVERSE = 300.0  # logarithm; its square is still a number
+_LARGEST_LOG = 709.0  # of a number that a float holds
+_LARGEST_INVERSE_LOG = 300.0  # the square is still a number
 
 
 def log_of(gap: float) -> float:
@@ -26,7 +28,7 @@ def power(log_c: float, exponent: int) -> float:
     if exponent == 0 or log_c == 0.0:
         return 1.0
     log = exponent * log_c
-    return math.exp(log) if log < _OVERFLOWS else math.inf
+    return math.exp(log) if log < _LARGEST_LOG else math.inf
 
 
 def sum_of_powers(log_c: float, count: int, *, gap: float | None = None) -> float:
@@ -39,7 +41,7 @@ def sum_of_powers(log_c: float, count: int, *, gap: float | None = None) -> floa
     if log_c == 0.0:
         return float(count)
     log = count * log_c
-    if log >= _OVERFLOWS:
+    if log >= _LARGEST_LOG:
         return math.inf if count > 1 else 1.0
     return -math.expm1(log) / (-math.expm1(log_c) if gap is None else gap)
 
@@ -70,7 +72,7 @@ def sums_of_powers(log_c: float, counts: Array | IntArray, *, gap: float | None 
 
 def inverse_power(log_c: float, exponent: int) -> float:
     """c^-exponent for 0 < c <= 1, within `ulps_off`, or less: it is cut at e^300."""
-    return math.exp(min(-exponent * log_c, _LARGEST_INVERSE))
+    return math.exp(min(-exponent * log_c, _LARGEST_INVERSE_LOG))
 
 
 def sum_of_inverse_powers(log_c: float, count: int) -> float:
@@ -78,7 +80,7 @@ def sum_of_inverse_powers(log_c: float, count: int) -> float:
     log = -count * log_c
     if log < 1e-12:
         return float(count)
-    return math.expm1(min(log, _LARGEST_INVERSE)) / -math.expm1(log_c)
+    return math.expm1(min(log, _LARGEST_INVERSE_LOG)) / -math.expm1(log_c)
 
 
 @overload
@@ -90,11 +92,12 @@ def ulps_off(log: float | Array) -> float | Array:
     return 16 + 8 * np.minimum(np.abs(log), 750.0)
 
 
-# Fourier transforms by numpy, which is loaded already: scipy's take longer to load than to use.
-
-
 def fast_length(least: int) -> int:
-    """The first number from `least` on without prime factors above 5, for which they are quick."""
+    """The first number from `least` on without prime factors above 5.
+
+    Fourier transforms of such lengths are quick.  numpy has them, and is loaded already: scipy's
+    take longer to load than to use.
+    """
     best = 1 << max(least - 1, 0).bit_length()
     fives = 1
     while fives < best:
@@ -107,25 +110,22 @@ def fast_length(least: int) -> int:
     return best
 
 
-# A count that a binomial number exceeds with at most a given probability, however small.
-#
-# **Bound.** For X binomial of n trials with probability p, and :math:`(n+1)p - 1 < k < n`,
-#
-# .. math:: P(X \ge k) \le \frac{1}{1 - r}\sqrt{\frac{n}{2\pi k (n-k)}}\;
-#           e^{-n\,\mathrm{KL}(k/n \,\|\, p)}, \qquad r = \frac{(n-k)\,p}{(k+1)(1-p)} .
-#
-# **Proof.** Stirling's formula with Robbins's remainders bounds P(X = k) by the root and the power.
-# The ratio of the probabilities of j + 1 and of j falls in j and is r at k, so that all from k on
-# are at most a geometric series.
-#
-# Quantile functions of libraries invert the distribution function, which is 1 in floats where the
-# tail is below 1e-16.  Here everything is a logarithm, rounded towards a larger tail.
-
-
 def exceeded_with(probability: float, count: int, share: float) -> int:
-    """A count that a binomial number of `count` trials exceeds with at most `probability`.
+    r"""A count that a binomial number of `count` trials exceeds with at most `probability`.
 
     At 0, `count` itself.
+
+    **Bound.** For X binomial of n trials with probability p, and :math:`(n+1)p - 1 < k < n`,
+
+    .. math:: P(X \ge k) \le \frac{1}{1 - r}\sqrt{\frac{n}{2\pi k (n-k)}}\;
+              e^{-n\,\mathrm{KL}(k/n \,\|\, p)}, \qquad r = \frac{(n-k)\,p}{(k+1)(1-p)} .
+
+    **Proof.** Stirling's formula with Robbins's remainders bounds P(X = k) by the root and the
+    power.  The ratio of the probabilities of j + 1 and of j falls in j and is r at k, so that all
+    from k on are at most a geometric series.
+
+    **Computed as** logarithms, rounded towards a larger tail: quantile functions of libraries
+    invert the distribution function, which is 1 in floats where the tail is below 1e-16.
 
     >>> exceeded_with(1e-30, 1_000_000, 0.001)
     1383

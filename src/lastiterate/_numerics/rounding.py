@@ -19,6 +19,11 @@ TENS_OF_THOUSANDS_OF_ROUNDINGS  1e-11   the same, made of one another
 MILLIONS_OF_ROUNDINGS           1e-9    plain sums over a million steps; recursions; functions
                                         of other libraries that state no error
 ==============================  ======  =========================================================
+
+`minus_product` and what it serves take products without the rounding that would hide a sign.
+Running sums and products have few roundings: a plain running sum of n terms carries up to n, two
+levels of blocks of sqrt(n) carry about 2 sqrt(n), so that a million steps cost 12 digits of slack
+less.  `Interval` holds arrays of intervals that surely contain the real numbers they stand for.
 """
 
 from __future__ import annotations
@@ -31,24 +36,15 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-# Array types: arrays of floats and arrays of indices.
-
-
 Array = NDArray[np.float64]
-
 IntArray = NDArray[np.intp]
-
 _ULP = sys.float_info.epsilon
-
 TINY = sys.float_info.min
-
 FEW_ROUNDINGS = 1e-15
-
 THOUSANDS_OF_ROUNDINGS = 1e-12
-
 TENS_OF_THOUSANDS_OF_ROUNDINGS = 1e-11
-
 MILLIONS_OF_ROUNDINGS = 1e-9
+_SPLITTER = 2.0**27 + 1.0  # a double into halves of 26 bits
 
 
 def at_least(value: float, *, ulps: float) -> float:
@@ -65,6 +61,11 @@ def at_most(value: float, *, ulps: float) -> float:
     if value < TINY:
         return 0.0
     return value * (1.0 - ulps * _ULP)
+
+
+def _refuse_nan(value: float) -> None:
+    if math.isnan(value):
+        raise FloatingPointError("a certified value came out as nan")
 
 
 @overload
@@ -111,17 +112,6 @@ def down(value: float | Array, relative: float | Array) -> float | Array:
     return value * (1.0 - relative)
 
 
-def _refuse_nan(value: float) -> None:
-    if math.isnan(value):
-        raise FloatingPointError("a certified value came out as nan")
-
-
-# Products and differences without the rounding that would hide a sign.
-
-
-_SPLITTER = 2.0**27 + 1.0
-
-
 def two_product(x: Array, y: Array) -> tuple[Array, Array]:
     """(p, e) with x y = p + e exactly (Dekker), barring over- and underflow."""
     product = x * y
@@ -129,6 +119,12 @@ def two_product(x: Array, y: Array) -> tuple[Array, Array]:
     y_high, y_low = _split(y)
     error = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
     return product, error
+
+
+def _split(x: Array) -> tuple[Array, Array]:
+    scaled = _SPLITTER * x
+    high = scaled - (scaled - x)
+    return high, x - high
 
 
 def minus_product(constant: float, x: Array, y: Array) -> Array:
@@ -156,18 +152,6 @@ def distance_of_product_to_one(x: Array, y: Array) -> Array:
     return np.where(difference == 0.0, 0.0, np.nextafter(difference * (1.0 + 2.0**-51), np.inf))
 
 
-def _split(x: Array) -> tuple[Array, Array]:
-    scaled = _SPLITTER * x
-    high = scaled - (scaled - x)
-    return high, x - high
-
-
-# Running sums and products with few roundings.
-#
-# A plain running sum of n terms carries up to n roundings; two levels of blocks of
-# sqrt(n) carry about 2 sqrt(n), so that a million steps cost 12 digits of slack less.
-
-
 def roundings(length: int) -> int:
     """How many roundings `suffix_sums` or `suffix_products` put on any one entry."""
     return 2 * math.isqrt(max(length, 1)) + 3
@@ -180,13 +164,13 @@ def length_of(vector: NDArray[Any]) -> float:
 
 def prefix_sums(terms: Array) -> Array:
     """Entry k is terms[0] + .. + terms[k]."""
-    return _blocked(np.add, terms, np.empty(terms.size))
+    return _accumulate_in_blocks(np.add, terms, np.empty(terms.size))
 
 
 def suffix_sums(terms: Array) -> Array:
     """Entry k is terms[k] + .. + terms[-1]."""
     sums = np.empty(terms.size)
-    _blocked(np.add, terms[::-1], sums[::-1])
+    _accumulate_in_blocks(np.add, terms[::-1], sums[::-1])
     return sums
 
 
@@ -194,11 +178,12 @@ def suffix_products(factors: Array) -> Array:
     """Entry k is factors[k + 1] * .. * factors[-1]; the last entry is 1."""
     products = np.empty(factors.size)
     products[-1] = 1.0
-    _blocked(np.multiply, factors[:0:-1], products[-2::-1])
+    _accumulate_in_blocks(np.multiply, factors[:0:-1], products[-2::-1])
     return products
 
 
-def _blocked(combine: np.ufunc, terms: Array, result: Array) -> Array:
+def _accumulate_in_blocks(combine: np.ufunc, terms: Array, result: Array) -> Array:
+    """Running sums or products in `result`, by blocks and then within each."""
     width = math.isqrt(terms.size)
     if width <= 8:
         combine.accumulate(terms, out=result)
@@ -212,9 +197,6 @@ def _blocked(combine: np.ufunc, terms: Array, result: Array) -> Array:
         combine.accumulate(terms[whole:], out=result[whole:])
         combine(result[whole:], totals[-1], out=result[whole:])
     return result
-
-
-# Arrays of intervals that surely contain the real numbers they stand for.
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,10 +217,10 @@ class Interval:
         return cls(array, array)
 
     def __add__(self, other: Interval) -> Interval:
-        return _outwards(self.low + other.low, self.high + other.high)
+        return _widen(self.low + other.low, self.high + other.high)
 
     def __sub__(self, other: Interval) -> Interval:
-        return _outwards(self.low - other.high, self.high - other.low)
+        return _widen(self.low - other.high, self.high - other.low)
 
     def __neg__(self) -> Interval:
         return Interval(-self.high, -self.low)
@@ -252,7 +234,7 @@ class Interval:
                 self.high * other.high,
             )
         )
-        return _outwards(products.min(axis=0), products.max(axis=0))
+        return _widen(products.min(axis=0), products.max(axis=0))
 
     def __getitem__(self, which: Any) -> Interval:
         return Interval(self.low[which], self.high[which])
@@ -263,5 +245,5 @@ class Interval:
         return bool(np.all(self.low >= 0.0))
 
 
-def _outwards(low: Array, high: Array) -> Interval:
+def _widen(low: Array, high: Array) -> Interval:
     return Interval(np.nextafter(low, -np.inf), np.nextafter(high, np.inf))

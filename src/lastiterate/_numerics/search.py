@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 from lastiterate._numerics.rounding import ulps
 
-_FAR = 50.0  # only the sign of larger values is used
-_CLOSE = ulps(1 << 11)  # curves are rounded by more
-_PATIENCE = 3  # rounds that may fail to halve what is left
-_BEYOND = 0.1  # of the way, where all points so far are on one side
-_ROUGHLY = 1e-3  # how exactly a quick function is solved
-_ONE_SLOPE = 0.1  # distance of points with a common slope
-_STEEPEST = 20.0  # slope that is believed, and its inverse
-_NEWTON_STEPS = 6
+_LARGEST_EXCESS = 50.0  # only the sign of larger values is used
+_RELATIVE_TOLERANCE = ulps(1 << 11)  # curves are rounded by more
+_MAX_SLOW_ROUNDS = 3  # rounds that may fail to halve what is left
+_OVERSHOOT = 0.1  # of the way, where all points so far are on one side
+_QUICK_TOLERANCE = 1e-3  # how exactly a quick function is solved
+_COMMON_SLOPE_DISTANCE = 0.1  # of points that share one slope
+_STEEPEST_SLOPE = 20.0  # that is believed, as is its inverse
+_MAX_NEWTON_STEPS = 6
 
 
 def least_true(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -54,10 +54,10 @@ def least_below(curve: Callable[[float], float], target: float, low: float, high
     def excess(x: float) -> float:
         value = curve(x)
         if value <= target:
-            return math.log(value / target) if value > 0.0 < target else -_FAR
-        return math.log(value / target) if 0.0 < target < value else _FAR
+            return math.log(value / target) if value > 0.0 < target else -_LARGEST_EXCESS
+        return math.log(value / target) if 0.0 < target < value else _LARGEST_EXCESS
 
-    return close_in(excess, low, excess(low), high, excess(high), 0.0, relative=_CLOSE)
+    return close_in(excess, low, excess(low), high, excess(high), 0.0, relative=_RELATIVE_TOLERANCE)
 
 
 def last_count_true(holds: Callable[[int], bool], most: int) -> int:
@@ -91,14 +91,14 @@ def least_met(
     upwards = downwards = stride
     while not high_value <= 0.0:  # nan is not met
         low, low_value = high, high_value
-        high += min(max(upwards, high_value), _FAR)
+        high += min(max(upwards, high_value), _LARGEST_EXCESS)
         upwards *= 2.0
         if high > farthest:
             return None
         high_value = excess(high)
     while low_value <= 0.0:
         high, high_value = low, low_value
-        low -= min(max(downwards, -low_value), _FAR)
+        low -= min(max(downwards, -low_value), _LARGEST_EXCESS)
         downwards *= 2.0
         if low < -farthest:
             return high
@@ -122,19 +122,23 @@ def about_met(
     before, before_value = start, excess(start)
     off = before_value - quick(start)
     at = least_met(
-        lambda x: quick(x) + off, start, tolerance=_ROUGHLY, farthest=farthest, stride=stride
+        lambda x: quick(x) + off,
+        start,
+        tolerance=_QUICK_TOLERANCE,
+        farthest=farthest,
+        stride=stride,
     )
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(_MAX_NEWTON_STEPS):
         if at is None:
             return None
         value = excess(at)
         if -tolerance < value <= 0.0:
             return at
-        if abs(at - before) > _ONE_SLOPE or at == before:
-            slope = (quick(at + _ROUGHLY) - quick(at)) / _ROUGHLY
+        if abs(at - before) > _COMMON_SLOPE_DISTANCE or at == before:
+            slope = (quick(at + _QUICK_TOLERANCE) - quick(at)) / _QUICK_TOLERANCE
         else:
             slope = (value - before_value) / (at - before)
-        if not (-_STEEPEST < slope < -1.0 / _STEEPEST and abs(value) < _FAR):
+        if not (-_STEEPEST_SLOPE < slope < -1.0 / _STEEPEST_SLOPE and abs(value) < _LARGEST_EXCESS):
             return at
         # A little to the safe side, so that the next point may be the last.
         before, before_value = at, value
@@ -165,17 +169,17 @@ def close_in(
         if not low < middle < high:
             middle = _zero((low, low_value), (high, high_value))
         elif (before[1] <= 0.0) == (last[1] <= 0.0):
-            middle += _BEYOND * (middle - last[0])
+            middle += _OVERSHOOT * (middle - last[0])
         if high - middle < 0.5 * apart:
             middle = high - 0.9 * apart
         elif middle - low < 0.5 * apart:
             middle = low + 0.9 * apart
         else:
             middle += 0.3 * apart
-        far = max(abs(low_value), abs(high_value)) >= _FAR
+        far = max(abs(low_value), abs(high_value)) >= _LARGEST_EXCESS
         slow = slow + 1 if high - low > 0.5 * width else 0
         width = high - low
-        if far or slow >= _PATIENCE or not low < middle < high:
+        if far or slow >= _MAX_SLOW_ROUNDS or not low < middle < high:
             slow, middle = 0, low + (high - low) / 2
             if not low < middle < high:
                 break

@@ -1,4 +1,9 @@
-"""Theorems as records: batch rules covered, hypotheses, source, and how to evaluate them."""
+"""Theorems as records: batch rules covered, hypotheses, source, and how to evaluate them.
+
+A `Bound` is an upper bound, a `StagedBound` the least of several that are proved for the same
+batches, a `LowerBound` a lower one, and an `Approximation` a limit theorem or a heuristic, which
+suggests a number and proves none.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,22 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.loss import Gradients
 from lastiterate.run.training_run import TrainingRun
+
+Dash = str | tuple[float, tuple[float, ...]]
+GREY = "#7a7f87"  # the others are of Okabe and Ito 2008, without black and yellow
+BLUE, VERMILLION, GREEN = "#0072b2", "#d55e00", "#009e73"
+PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
+DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+_LARGEST_ESTIMATE = 700.0
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """The colour and dash of a bound, the same in every picture."""
+
+    colour: str
+    dash: Dash = "-"
 
 
 class Certainty(Enum):
@@ -65,7 +86,7 @@ class Hypothesis:
         return None if violation is None else Unmet(self.needs, violation, self.remedy)
 
 
-def _other_steps(run: TrainingRun) -> str | None:
+def _momentum_or_average(run: TrainingRun) -> str | None:
     if run.has_plain_steps:
         return None
     return f"momentum={run.momentum!r}" if run.average is None else f"average={run.average!r}"
@@ -73,7 +94,7 @@ def _other_steps(run: TrainingRun) -> str | None:
 
 PLAIN_STEPS = Hypothesis(
     "plain gradient steps, and their last iterate published: no momentum, no average of iterates",
-    _other_steps,
+    _momentum_or_average,
     "see fixed-order/momentum, or train without momentum",
 )
 
@@ -89,9 +110,6 @@ def with_single_examples(run: TrainingRun) -> TrainingRun:
     if run.adjacency == "zero-out" and loss.convex:
         loss = replace(loss, strong_convexity=loss.regulariser)
     return run.replace(examples_per_person=1, loss=loss)
-
-
-_Result = TypeVar("_Result")
 
 
 def _of_single_examples(
@@ -159,11 +177,11 @@ class Statement:
             raise NoBoundApplies(run, {self.id: unmet})
 
 
-def _nothing(run: TrainingRun) -> tuple[Bound, ...]:
+def _no_bounds(run: TrainingRun) -> tuple[Bound, ...]:
     return ()
 
 
-def _zero(run: TrainingRun, epsilon: float) -> float:
+def _zero_delta(run: TrainingRun, epsilon: float) -> float:
     return 0.0
 
 
@@ -171,7 +189,7 @@ def _always(run: TrainingRun) -> bool:
     return True
 
 
-def _listed(id_: str) -> Bound:
+def _bound_with_id(id_: str) -> Bound:
     from lastiterate.bounds.catalogue import RECORDS
 
     return RECORDS[id_]
@@ -203,8 +221,8 @@ class Bound(Statement):
     rests_on: tuple[Bound, ...] = ()
     charges: str = ""
     line_style: LineStyle | None = None
-    supersedes: Callable[[TrainingRun], tuple[Bound, ...]] = _nothing
-    delta_lower_bound: Callable[[TrainingRun, float], float] = _zero
+    supersedes: Callable[[TrainingRun], tuple[Bound, ...]] = _no_bounds
+    delta_lower_bound: Callable[[TrainingRun, float], float] = _zero_delta
     quick: bool = True
     given_order: bool = False
 
@@ -214,7 +232,7 @@ class Bound(Statement):
             object.__setattr__(self, "by_position", _of_single_examples(self.by_position))
 
     def __reduce__(self) -> tuple[Callable[[str], Bound], tuple[str]]:
-        return _listed, (self.id,)
+        return _bound_with_id, (self.id,)
 
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
         """The bounds in `rests_on` whose hypotheses this run satisfies, given the batches."""
@@ -258,7 +276,7 @@ class Bound(Statement):
     @property
     def has_delta_lower_bound(self) -> bool:
         """Whether a lower bound on its delta is known without evaluating it."""
-        return self.delta_lower_bound is not _zero
+        return self.delta_lower_bound is not _zero_delta
 
     def is_quick(self, run: TrainingRun) -> bool:
         """Whether its whole curve takes little time for this run."""
@@ -319,9 +337,6 @@ class LowerBound(Statement):
         ]
 
 
-# One bound from several that are proved for the same batches: the least of them.
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StagedBound(Bound):
     """A bound that is the least of its stages, and holds if one of them does.
@@ -379,7 +394,7 @@ class StagedBound(Bound):
 
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
         """The bounds that the stages for this run rest on."""
-        return _once(bound for stage in self.applying(run) for bound in stage.basis(run))
+        return _each_once(bound for stage in self.applying(run) for bound in stage.basis(run))
 
     def all_needs(self, run: TrainingRun) -> tuple[Hypothesis, ...]:
         """The hypotheses of all stages that hold for this run, each once."""
@@ -422,13 +437,8 @@ def _guarantee(run: TrainingRun, bound: Bound) -> PrivacyProfile:
     return bound.guarantee(run)
 
 
-def _once(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+def _each_once(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
     return tuple({bound.id: bound for bound in bounds}.values())
-
-
-# Approximations: limit theorems and heuristics, which suggest a number and prove none.
-
-_LARGEST_ESTIMATE = 700.0
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -487,25 +497,3 @@ class Estimate:
             if high > _LARGEST_ESTIMATE:
                 return math.inf
         return least_true(lambda epsilon: curve(epsilon) <= delta, 0.0, high)
-
-
-# The colour and dash of a bound, the same in every picture.
-
-Dash = str | tuple[float, tuple[float, ...]]
-
-GREY = "#7a7f87"
-
-# Okabe and Ito 2008, without black and yellow.
-BLUE, VERMILLION, GREEN = "#0072b2", "#d55e00", "#009e73"
-
-PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
-
-DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-
-
-@dataclass(frozen=True)
-class LineStyle:
-    """A colour and a dash."""
-
-    colour: str
-    dash: Dash = "-"

@@ -16,6 +16,11 @@ from lastiterate.bounds.shuffling.bound import BALLS_AND_BINS, SHUFFLED
 from lastiterate.bounds.subsampling.bound import POISSON, SAMPLED
 from lastiterate.errors import InvalidParameter, InvalidType
 
+PUBLISHED = "published"  # the family that `account` uses only when asked
+
+Chosen = str | Bound | Sequence[str | Bound]
+"""The id of a bound or of a family, a bound of the catalogue, or several of these."""
+
 CATALOGUE: Mapping[str, Bound] = MappingProxyType(
     {
         bound.id: bound
@@ -37,6 +42,7 @@ CATALOGUE: Mapping[str, Bound] = MappingProxyType(
         )
     }
 )
+
 # The bounds and, by ids of their own, the stages of those that have some.
 RECORDS: Mapping[str, Bound] = MappingProxyType(
     {
@@ -50,27 +56,15 @@ RECORDS: Mapping[str, Bound] = MappingProxyType(
     }
 )
 APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in published.APPROXIMATIONS}
-PUBLISHED = "published"  # the family that `account` uses only when asked
-
-
 _FAMILIES = dict.fromkeys(id_.split("/")[0] for id_ in CATALOGUE)
 _OWN = [id_ for id_ in CATALOGUE if not id_.startswith(PUBLISHED)]
-_KNOWN = (
+_KNOWN_IDS = (
     f"one of {', '.join(_OWN)}, of the families {', '.join(_FAMILIES)}, or an id in li.CATALOGUE"
 )
 _OWN_BOUND = (
     "of the catalogue: `account` certifies by the library's bounds alone; evaluate one of your own "
     "by its `profile(run)`, and combine it with a report yourself"
 )
-
-
-def given_order() -> list[str]:
-    """The ids of the bounds and stages that hold for every order of the batches, then average."""
-    return [id_ for id_, bound in RECORDS.items() if bound.given_order]
-
-
-Chosen = str | Bound | Sequence[str | Bound]
-"""The id of a bound or of a family, a bound of the catalogue, or several of these."""
 
 
 def select(bounds: Chosen | None, *, name: str = "bounds") -> list[Bound]:
@@ -95,8 +89,13 @@ def select(bounds: Chosen | None, *, name: str = "bounds") -> list[Bound]:
         if id_ in RECORDS:
             found = {id_: RECORDS[id_]}
         if not found:
-            raise InvalidParameter(name, id_, must_be=_KNOWN)
+            raise InvalidParameter(name, id_, must_be=_KNOWN_IDS)
         chosen |= found
     if not chosen:
-        raise InvalidParameter(name, bounds, must_be="at least " + _KNOWN)
+        raise InvalidParameter(name, bounds, must_be="at least " + _KNOWN_IDS)
     return list(chosen.values())
+
+
+def given_order() -> list[str]:
+    """The ids of the bounds and stages that hold for every order of the batches, then average."""
+    return [id_ for id_, bound in RECORDS.items() if bound.given_order]

@@ -1,4 +1,37 @@
-"""The bound by composition of all steps, as if every iterate were published."""
+r"""The bounds by composition of all steps, as if every iterate were published.
+
+**In any order** a step that sees the example is a Gaussian mechanism.  **Sampled** steps are
+composed with amplification: by privacy loss distributions, or by moments.
+
+**Moments.** With very many steps the rounding of Fourier transforms is too large.  Logarithms of
+moments still add up, with small relative errors.  In one step let
+:math:`m(z) = \sum_j w_j e^{a_j z - a_j^2/2}` be the likelihood ratio of :math:`E\,N(Y, 1)` to
+N(0, 1), where Y is :math:`a_j \ge 0` with probability :math:`w_j`.  Let
+:math:`\psi_\beta(x) = x^\beta - 1 - \beta(x - 1)`, which is convex.  The moment of order
+:math:`\alpha`, minus 1, is an average over a normal z of
+
+* :math:`\psi_\alpha(m)` and :math:`\psi_{1-\alpha}(m)`: the mixture against N(0, 1), and N(0, 1)
+  against the mixture;
+* :math:`m(-z)\,\psi_\alpha(m(z)/m(-z))`: the mixture against its mirror image;
+* :math:`\psi_\alpha(m) + \psi_{1-\alpha}(m)` where :math:`m \ge 1`, else 0: the larger of both
+  directions at every epsilon (C_p of Dong, Roth and Su 2022), by
+  :math:`\alpha(\alpha-1)\int_1^\infty (\gamma^{\alpha-2} + \gamma^{-\alpha-1})
+  H_\gamma\,d\gamma`.
+
+Each of them falls and then rises in z, so in a cell it is at most its larger value at the ends.
+
+**Large losses** make large moments, but are rare.  In terms with :math:`\psi_\alpha` results beyond
+some z are truncated, and their probability over all T steps, :math:`\tau`, is added to delta.  The
+remaining measures P' and Q' lack more of P than of Q.  So their moment is at most
+:math:`(1 + e)^T`, where e is the average of the rest; and
+:math:`\int \phi(P'/Q')\,dQ' \le (1 + e)^T - 1 + \alpha\tau` with the function of `renyi`.
+Both ways from there to delta hold with the moment :math:`(1 + e)^T + \alpha\tau`.
+
+**A quick lower bound** on the delta of this composition shows which other bounds can be skipped.
+No statistic of all results distinguishes two data sets better than the results do.  This statistic
+is the sum over the steps of rough log-likelihood ratios, in whole cells and modulo their number.
+Its law is a power of a transform, and every threshold gives a lower bound on delta.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +74,33 @@ from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+_LARGEST_RATIO = 20.0  # of sensitivity and noise
+_LARGEST_CELL = 50.0  # of privacy losses; with larger ones nothing is gained
+_MAX_GROUP = 64  # examples of a person
+_MAX_LEVELS = 12  # different levels of noise
+
+# Powers of transforms multiply their rounding: above the first number of steps moments may be
+# better, and above the second only moments are used.
+_MAX_STEPS_WITHOUT_MOMENTS = 100_000
+_MAX_TRANSFORMED_STEPS = 10_000_000
+_NEAR_ROUNDING = 32.0  # times the rounding of transforms
+_SMALL_DELTA = 1e-9
+_ORDER_COUNT = 60  # number of orders
+_CELLS_PER_DEVIATION = 150  # in a standard deviation
+_LARGEST_Z = 38.0  # standard deviations, beyond which there is 1e-316
+_TRUNCATED_PROBABILITIES = (
+    0.0,
+    *(10.0**-i for i in range(4, 17, 3)),
+)  # probabilities of truncated results
+_NEARLY_ONE = 1e-4  # beta (x - 1), below which the difference in psi would cancel
+_LARGEST_LOG = 600.0
+_STATISTIC_CELLS = 1 << 14
+_RESULT_CELLS = 2000  # cells of the result of one step
+_LARGEST_RESULT = 9.0  # standard deviations
+_STATISTIC_REACH = 20.0  # standard deviations of the sum that have cells of their own
+_MAX_STATISTIC_STEPS = 10**8  # beyond which rounding is larger than any delta
+_LARGEST_STATISTIC_RATIO, _LARGEST_EPSILON = 30.0, 700.0
 
 
 def worst_order_composition(run: TrainingRun) -> GaussianProfile:
@@ -115,27 +175,6 @@ FIXED_ORDER_COMPOSITION = Bound(
 )
 
 
-# The bound by composition of sampled steps, as if every iterate were published.
-
-_LARGEST_RATIO = 20.0  # of sensitivity and noise
-
-_LARGEST_CELL = 50.0  # of privacy losses; with larger ones nothing is gained
-
-_LARGEST_GROUP = 64  # examples of a person
-
-_MOST_LEVELS = 12  # different levels of noise
-
-# Powers of transforms multiply their rounding: above the first number of steps moments may be
-# better, and above the second only moments are used.
-_MANY_COMPOSED = 100_000
-
-_MOST_COMPOSED = 10_000_000
-
-_NEAR_ROUNDING = 32.0  # times the rounding of transforms
-
-_SMALL_DELTA = 1e-9
-
-
 def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     r"""The profile of all iterates together, with amplification by sampling.
 
@@ -165,11 +204,11 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     example, which is never less.
     """
     profiles: list[PrivacyProfile] = []
-    if run.steps <= _MOST_COMPOSED:
+    if run.steps <= _MAX_TRANSFORMED_STEPS:
         composed = composed_steps(run, run.steps)
         if composed is None:
             profiles.append(worst_order_composition(run))
-        elif run.steps > _MANY_COMPOSED:
+        elif run.steps > _MAX_STEPS_WITHOUT_MOMENTS:
             profiles.append(composed)
         else:
             profiles.append(
@@ -177,20 +216,9 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
                     composed, below=near_rounding(composed), fallback=partial(_moments, run)
                 )
             )
-    if run.steps > _MANY_COMPOSED:
+    if run.steps > _MAX_STEPS_WITHOUT_MOMENTS:
         profiles.append(_moments(run))
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
-
-
-def sampled_composition_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
-    """A lower bound on the delta of `sampled_composition` at `epsilon`, by a rough statistic."""
-    return composed_delta_lower_bound(
-        run.batches.share,
-        _ratio(run, float(np.max(run.noise_std))),
-        run.steps,
-        epsilon,
-        mirrored=_step_pair(run) is StepPair.MIRRORED_MIXTURES,
-    )
 
 
 def sampled_composition_for_persons(run: TrainingRun) -> PrivacyProfile:
@@ -201,7 +229,7 @@ def sampled_composition_for_persons(run: TrainingRun) -> PrivacyProfile:
     of a fixed size other examples take their place, and only group privacy is known.
     """
     size, single = run.examples_per_person, with_single_examples(run)
-    if run.batches.exact_size or size > _LARGEST_GROUP:
+    if run.batches.exact_size or size > _MAX_GROUP:
         return for_group(sampled_composition(single), size)
     numbers = np.arange(size + 1, dtype=np.float64)
     chances = scipy.stats.binom.pmf(numbers, size, run.batches.share)
@@ -260,9 +288,9 @@ def _ratios(run: TrainingRun, steps: int, share: float) -> Counter[float]:
     if steps != run.steps:
         raise ValueError("steps of a schedule are composed all together")
     noises = np.sort(np.array(run.noise_std))
-    if np.unique(noises).size > _MOST_LEVELS:
+    if np.unique(noises).size > _MAX_LEVELS:
         # Equal ratios of one level to the next; each level counts as the least noise in it.
-        edges = np.geomspace(noises[0], noises[-1], _MOST_LEVELS + 1)[:-1]
+        edges = np.geomspace(noises[0], noises[-1], _MAX_LEVELS + 1)[:-1]
         edges[0] = noises[0]
         level = np.searchsorted(edges, noises, side="right")
         noises = noises[np.searchsorted(level, level)]
@@ -301,70 +329,6 @@ def cell_of_losses(probability: float, ratio: float, steps: int) -> float:
     return max(min(1e-4, max(probability * ratio / 5, 1e-9)), reach / 400_000)
 
 
-SAMPLED_COMPOSITION = Bound(
-    id="composition/sampled",
-    gives="all iterates together, with amplification by sampling",
-    covers=(SampledWithoutReplacement, PoissonSampled),
-    needs=(
-        conditions.THEIR_ADJACENCY,
-        conditions.SECRET_BATCHES,
-        conditions.enough_noise(
-            _LARGEST_RATIO, remedy="use more noise: below this, composition/fixed-order is as good"
-        ),
-    ),
-    certainty=Certainty.UPPER,
-    beyond_plain_steps=True,  # later steps only post-process the noisy gradients
-    source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
-    evaluate=sampled_composition,
-    for_persons=sampled_composition_for_persons,
-    delta_lower_bound=sampled_composition_delta_lower_bound,
-    given_order=True,
-    charges="charges every iterate, less for the example's chance to be left out",
-    line_style=LineStyle(ORANGE),
-)
-
-
-# The composition of very many steps, each a mixture of Gaussians, by moments.
-#
-# With very many steps the rounding of Fourier transforms is too large.  Logarithms of moments still
-# add up, with small relative errors.  In one step let
-# :math:`m(z) = \sum_j w_j e^{a_j z - a_j^2/2}` be the likelihood ratio of :math:`E\,N(Y, 1)` to
-# N(0, 1), where Y is :math:`a_j \ge 0` with probability :math:`w_j`.  Let
-# :math:`\psi_\beta(x) = x^\beta - 1 - \beta(x - 1)`, which is convex.  The moment of order
-# :math:`\alpha`, minus 1, is an average over a normal z of
-#
-# * :math:`\psi_\alpha(m)` and :math:`\psi_{1-\alpha}(m)`: the mixture against N(0, 1), and N(0, 1)
-#   against the mixture;
-# * :math:`m(-z)\,\psi_\alpha(m(z)/m(-z))`: the mixture against its mirror image;
-# * :math:`\psi_\alpha(m) + \psi_{1-\alpha}(m)` where :math:`m \ge 1`, else 0: the larger of both
-#   directions at every epsilon (C_p of Dong, Roth and Su 2022), by
-#   :math:`\alpha(\alpha-1)\int_1^\infty (\gamma^{\alpha-2} + \gamma^{-\alpha-1})
-#   H_\gamma\,d\gamma`.
-#
-# Each of them falls and then rises in z, so in a cell it is at most its larger value at the ends.
-#
-# **Large losses** make large moments, but are rare.  In terms with :math:`\psi_\alpha` results
-# beyond
-# some z are truncated, and their probability over all T steps, :math:`\tau`, is added to delta.
-# The
-# remaining measures P' and Q' lack more of P than of Q.  So their moment is at most
-# :math:`(1 + e)^T`, where e is the average of the rest; and
-# :math:`\int \phi(P'/Q')\,dQ' \le (1 + e)^T - 1 + \alpha\tau` with the function of `renyi`.
-# Both ways from there to delta hold with the moment :math:`(1 + e)^T + \alpha\tau`.
-
-_ORDERS = 60  # number of orders
-
-_CELLS = 150  # in a standard deviation
-
-_LARGEST_Z = 38.0  # standard deviations, beyond which there is 1e-316
-
-_TRUNCATED = (0.0, *(10.0**-i for i in range(4, 17, 3)))  # probabilities of truncated results
-
-_NEARLY_ONE = 1e-4  # beta (x - 1), below which the difference in psi would cancel
-
-_LARGEST_LOG = 600.0
-
-
 class StepPair(Enum):
     """The pair of laws of one step."""
 
@@ -385,7 +349,9 @@ class ComposedMomentsProfile(PrivacyProfile):
 
     def __init__(self, levels: Array, masses: Array, steps: int, pair: StepPair) -> None:
         levels, masses = levels[masses > 0.0], masses[masses > 0.0]
-        self._parts = [_Part(levels, masses, steps, pair, truncated) for truncated in _TRUNCATED]
+        self._parts = [
+            _Part(levels, masses, steps, pair, truncated) for truncated in _TRUNCATED_PROBABILITIES
+        ]
 
     def __repr__(self) -> str:
         return "ComposedMomentsProfile()"
@@ -409,12 +375,12 @@ class _Part:
     def __init__(
         self, levels: Array, masses: Array, steps: int, pair: StepPair, truncated: float
     ) -> None:
-        end = _end(levels, masses, truncated / steps)
+        end = _threshold_exceeded_with(levels, masses, truncated / steps)
         ratios = _Ratios(levels, masses, end)
         self._lost = min(up(steps * ratios.beyond, MILLIONS_OF_ROUNDINGS), 1.0)
         spread = math.sqrt(steps * math.exp(min(_log_excess(ratios, 2.0, pair), 100.0)))
         spread = min(max(spread, 1e-6), 1e3)
-        self._orders = 1.0 + np.geomspace(0.02, 60.0, _ORDERS) / spread
+        self._orders = 1.0 + np.geomspace(0.02, 60.0, _ORDER_COUNT) / spread
         logs = np.array([_log_excess(ratios, float(one), pair) for one in self._orders])
         with np.errstate(over="ignore"):
             step_logs = np.where(logs > _LARGEST_LOG, logs, np.log1p(np.exp(logs)))
@@ -428,7 +394,7 @@ class _Part:
         return min(up(rounded_up_exp(log) + self._lost, ulps(2)), 1.0)
 
 
-def _end(levels: Array, masses: Array, probability: float) -> float:
+def _threshold_exceeded_with(levels: Array, masses: Array, probability: float) -> float:
     """The threshold that a result exceeds with about this probability."""
     top = float(levels.max()) + _LARGEST_Z
     edges = np.linspace(0.0, top, 4000)
@@ -440,7 +406,9 @@ class _Ratios:
     """m - 1 and log m at the edges of cells up to `end`, and at those mirrored."""
 
     def __init__(self, levels: Array, masses: Array, end: float) -> None:
-        edges = np.linspace(-_LARGEST_Z, end, math.ceil((end + _LARGEST_Z) * _CELLS) + 1)
+        edges = np.linspace(
+            -_LARGEST_Z, end, math.ceil((end + _LARGEST_Z) * _CELLS_PER_DEVIATION) + 1
+        )
         edges = np.sort(np.append(edges, 0.0))
         self.excess, self.log = _moment_ratio(levels, masses, edges)
         self.mirrored, self.log_mirrored = _moment_ratio(levels, masses, -edges)
@@ -457,6 +425,7 @@ class _Ratios:
 
 
 def _moment_ratio(levels: Array, masses: Array, at: Array) -> tuple[Array, Array]:
+    """m - 1 and log m at these results."""
     exponents = at[:, None] * levels - 0.5 * levels * levels
     top = exponents.max(axis=1)
     with np.errstate(over="ignore", under="ignore"):
@@ -515,24 +484,15 @@ def _log_psi(excess: Array, log: Array, exponent: float) -> Array:
     return np.asarray(np.where(small, curved, np.where(far, huge, exact)) + MILLIONS_OF_ROUNDINGS)
 
 
-# A quick lower bound on the delta of composed sampled steps, by which bounds can be skipped.
-#
-# No statistic of all results distinguishes two data sets better than the results do.  This
-# statistic
-# is the sum over the steps of rough log-likelihood ratios, in whole cells and modulo their number.
-# Its law is a power of a transform, and every threshold gives a lower bound on delta.
-
-_STATISTIC_CELLS = 1 << 14
-
-_RESULTS = 2000  # cells of the result of one step
-
-_LARGEST_RESULT = 9.0  # standard deviations
-
-_REACH = 20.0  # standard deviations of the sum that have cells of their own
-
-_MOST_STEPS = 10**8  # beyond which rounding is larger than any delta
-
-_LARGEST_STATISTIC_RATIO, _LARGEST_EPSILON = 30.0, 700.0
+def sampled_composition_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
+    """A lower bound on the delta of `sampled_composition` at `epsilon`, by a rough statistic."""
+    return composed_delta_lower_bound(
+        run.batches.share,
+        _ratio(run, float(np.max(run.noise_std))),
+        run.steps,
+        epsilon,
+        mirrored=_step_pair(run) is StepPair.MIRRORED_MIXTURES,
+    )
 
 
 def composed_delta_lower_bound(
@@ -546,7 +506,7 @@ def composed_delta_lower_bound(
     if not (
         0.0 < probability <= 1.0
         and 0.0 < ratio < _LARGEST_STATISTIC_RATIO
-        and 1 <= steps <= _MOST_STEPS
+        and 1 <= steps <= _MAX_STATISTIC_STEPS
     ):
         return 0.0
     first, second = _tails(probability, ratio, steps, mirrored)
@@ -562,7 +522,7 @@ def composed_delta_lower_bound(
 @lru_cache(maxsize=16)
 def _tails(probability: float, ratio: float, steps: int, mirrored: bool) -> tuple[Array, Array]:
     """The probabilities of exceeding each threshold, on one data set and on the other."""
-    ends = np.linspace(-_LARGEST_RESULT - mirrored * ratio, ratio + _LARGEST_RESULT, _RESULTS)
+    ends = np.linspace(-_LARGEST_RESULT - mirrored * ratio, ratio + _LARGEST_RESULT, _RESULT_CELLS)
     logs = _log_ratio(0.5 * (ends[1:] + ends[:-1]), probability, ratio)
     absent, present = _masses(ends), _masses(ends - ratio)
     one = (1.0 - probability) * absent + probability * present
@@ -571,7 +531,7 @@ def _tails(probability: float, ratio: float, steps: int, mirrored: bool) -> tupl
         logs = logs - _log_ratio(-0.5 * (ends[1:] + ends[:-1]), probability, ratio)
         other = (1.0 - probability) * absent + probability * _masses(ends + ratio)
     spread = math.sqrt(float(one @ np.square(logs - one @ logs)) + 1e-300)
-    cell = max(spread / 3.0, _REACH * spread * math.sqrt(steps) / _STATISTIC_CELLS)
+    cell = max(spread / 3.0, _STATISTIC_REACH * spread * math.sqrt(steps) / _STATISTIC_CELLS)
     cells = np.floor(logs / cell)
     cells -= cells.min()
     middle = steps * 0.5 * float((one + other) @ cells)
@@ -600,3 +560,26 @@ def _log_ratio(results: Array, probability: float, ratio: float) -> Array:
     present = ratio * results - ratio * ratio / 2.0 + math.log(probability)
     absent = math.log1p(-probability) if probability < 1.0 else -math.inf
     return np.asarray(np.logaddexp(present, absent))
+
+
+SAMPLED_COMPOSITION = Bound(
+    id="composition/sampled",
+    gives="all iterates together, with amplification by sampling",
+    covers=(SampledWithoutReplacement, PoissonSampled),
+    needs=(
+        conditions.THEIR_ADJACENCY,
+        conditions.SECRET_BATCHES,
+        conditions.enough_noise(
+            _LARGEST_RATIO, remedy="use more noise: below this, composition/fixed-order is as good"
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    beyond_plain_steps=True,  # later steps only post-process the noisy gradients
+    source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
+    evaluate=sampled_composition,
+    for_persons=sampled_composition_for_persons,
+    delta_lower_bound=sampled_composition_delta_lower_bound,
+    given_order=True,
+    charges="charges every iterate, less for the example's chance to be left out",
+    line_style=LineStyle(ORANGE),
+)

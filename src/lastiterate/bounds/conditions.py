@@ -9,6 +9,63 @@ from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.loss import quadratic_curvatures
 from lastiterate.run.training_run import Ball, TrainingRun
 
+NOTHING_TO_DO = "nothing to do"  # what the remedy begins with where a better bound applies
+
+
+def contracts_by_step_size(run: TrainingRun) -> bool:
+    """Whether no step is longer than 2/smoothness, decided without rounding."""
+    return bool(np.all(gaps(run) >= 0.0))
+
+
+def at_most_steps(
+    most: int,
+    remedy: str = "shorten the run",
+    *,
+    because: str = "",
+    resampling: tuple[Resampling, ...] = tuple(Resampling),
+) -> Hypothesis:
+    """A limit on the length of runs, or only of those whose batches are drawn at these times."""
+
+    def too_long(run: TrainingRun) -> str | None:
+        return (
+            f"steps={run.steps}"
+            if run.batches.resampling in resampling and run.steps > most
+            else None
+        )
+
+    limit = f"at most {most} steps"
+    return Hypothesis(f"{limit}, {because}" if because else limit, too_long, remedy)
+
+
+def enough_noise(largest_ratio: float, *, remedy: str) -> Hypothesis:
+    """The hypothesis that sensitivity/(batch_size noise_std) is at most `largest_ratio`."""
+
+    def too_little(run: TrainingRun) -> str | None:
+        if not np.min(run.noise_std) > 0.0:
+            return _step_without_noise(run)
+        found = ratio(run)
+        if found <= largest_ratio:
+            return None
+        return f"sensitivity/(batch_size noise_std) = {found:.4g}"
+
+    limit = f"sensitivity/(batch_size noise_std) <= {largest_ratio:g}"
+    return Hypothesis(f"noise in every step, and {limit}", too_little, remedy)
+
+
+def one_of(bounds: tuple[Bound, ...], *, needs: str, remedy: str) -> Hypothesis:
+    """The hypothesis that at least one of these bounds covers the run."""
+
+    def none_covers(run: TrainingRun) -> str | None:
+        covered = any(not bound.unmet(run) for bound in bounds)
+        return None if covered else "a run that none of them covers"
+
+    return Hypothesis(needs, none_covers, remedy)
+
+
+def of_all(*bounds: Bound) -> tuple[Hypothesis, ...]:
+    """The hypotheses of all these bounds, each once."""
+    return tuple(dict.fromkeys(one for bound in bounds for one in bound.needs))
+
 
 def _more_released(run: TrainingRun) -> str | None:
     return f"releases={run.releases!r}" if run.releases == "every-iterate" else None
@@ -35,118 +92,24 @@ def _active_clip(run: TrainingRun) -> str | None:
     return f"clip_norm={run.clip_norm!r} with loss.lipschitz={run.loss.lipschitz!r}"
 
 
-def _unbounded(run: TrainingRun) -> str | None:
-    return None if isinstance(run.domain, Ball) else "Unbounded()"
-
-
-def _varying(run: TrainingRun) -> str | None:
+def _schedule(run: TrainingRun) -> str | None:
     return None if run.is_constant else "a schedule"
 
 
-def _silent(run: TrainingRun) -> str | None:
+def _step_without_noise(run: TrainingRun) -> str | None:
     least = float(np.min(run.noise_std))
     return None if least > 0.0 else f"noise_std {least!r}"
 
 
-def _published_order(run: TrainingRun) -> str | None:
-    return None if run.releases == "last-iterate" else f"releases={run.releases!r}"
-
-
-def _published_batches(run: TrainingRun) -> str | None:
-    return f"releases={run.releases!r}" if "order" in run.releases else None
-
-
-def _other_adjacency(run: TrainingRun) -> str | None:
-    """A batch of fixed size without the example has another in its place.
-
-    So the theorem compares the example with any other too, which zero-out sensitivity does
-    not bound.
-    """
-    if run.batches.exact_size:
-        return None if run.adjacency == "replace" else f"adjacency={run.adjacency!r}"
-    if run.adjacency == "replace" and run.gradient_bound is None:
-        return "adjacency='replace' and gradients of any size"
-    cut = run.batches.largest_size
-    return None if cut == run.batches.examples else f"largest_batch={cut}"
-
-
-def _gradients_of_any_size(run: TrainingRun) -> str | None:
-    if run.adjacency == "zero-out" or run.gradient_bound is not None:
-        return None
-    return f"adjacency={run.adjacency!r} and gradients of any size"
-
-
-def contracts_by_step_size(run: TrainingRun) -> bool:
-    """Whether no step is longer than 2/smoothness, decided without rounding."""
-    return bool(np.all(gaps(run) >= 0.0))
-
-
-NOTHING_TO_DO = "nothing to do"  # what the remedy begins with where a better bound applies
-ONLY_LAST_ITERATE = Hypothesis(
-    "a run that publishes nothing but its last iterate (and perhaps the batch order)",
-    _more_released,
-    "publish the final model only: no checkpoints, loss curves or early stopping on the data",
-)
-CONVEX = Hypothesis(
-    "a convex loss for every example", _not_convex, "see fixed-order/non-convex, or a convex model"
-)
-SMOOTH = Hypothesis(
-    "a known smoothness",
-    _not_smooth,
-    "state Loss(smoothness=..), if the gradient is Lipschitz; else smooth the loss, as the squared "
-    "hinge does the hinge",
-)
-SHORT_STEPS = Hypothesis(
-    "step_size <= 2/smoothness in every step", _long_steps, "shorten the steps"
-)
-NO_ACTIVE_CLIP = Hypothesis(
-    "gradients that norm clipping never changes (a clipped step is not a contraction)",
-    _active_clip,
-    "clip so that convexity is kept and describe that loss, or state a loss.lipschitz at most "
-    "clip_norm",
-)
-CONSTANT = Hypothesis(
-    "a constant step size and noise", _varying, "keep step_size and noise_std fixed"
-)
-NOISY = Hypothesis("noise in every step", _silent, "make noise_std positive in every step")
-BOUNDED = Hypothesis(
-    "a bounded domain", _unbounded, "project every iterate onto a ball: domain=Ball(diameter=..)"
-)
-
-# Under these no step drives two points apart.
-CONTRACTING = (CONVEX, SMOOTH, SHORT_STEPS, NO_ACTIVE_CLIP)
+def _unbounded(run: TrainingRun) -> str | None:
+    return None if isinstance(run.domain, Ball) else "Unbounded()"
 
 
 def _bounded(run: TrainingRun) -> str | None:
     return f"{run.domain!r}" if isinstance(run.domain, Ball) else None
 
 
-UNBOUNDED = Hypothesis(
-    "an unbounded domain", _bounded, "see published/bok-su-altschuler/bounded-lower"
-)
-
-
-def at_most_steps(
-    most: int,
-    remedy: str = "shorten the run",
-    *,
-    because: str = "",
-    resampling: tuple[Resampling, ...] = tuple(Resampling),
-) -> Hypothesis:
-    """A limit on the length of runs, or only of those whose batches are drawn at these times."""
-
-    def too_long(run: TrainingRun) -> str | None:
-        return (
-            f"steps={run.steps}"
-            if run.batches.resampling in resampling and run.steps > most
-            else None
-        )
-
-    limit = f"at most {most} steps"
-    return Hypothesis(f"{limit}, {because}" if because else limit, too_long, remedy)
-
-
-def _cut_short(run: TrainingRun) -> str | None:
+def _partial_epoch(run: TrainingRun) -> str | None:
     length = run.batches.batches_per_epoch
     return None if run.steps % length == 0 else f"{run.steps} steps of {length} an epoch"
 
@@ -192,8 +155,73 @@ def _noisy_release(run: TrainingRun) -> str | None:
     return None if rho == 0.0 else f"release_noise_std={rho!r}"
 
 
+def _published_order(run: TrainingRun) -> str | None:
+    return None if run.releases == "last-iterate" else f"releases={run.releases!r}"
+
+
+def _published_batches(run: TrainingRun) -> str | None:
+    return f"releases={run.releases!r}" if "order" in run.releases else None
+
+
+def _other_adjacency(run: TrainingRun) -> str | None:
+    """A batch of fixed size without the example has another in its place.
+
+    So the theorem compares the example with any other too, which zero-out sensitivity does
+    not bound.
+    """
+    if run.batches.exact_size:
+        return None if run.adjacency == "replace" else f"adjacency={run.adjacency!r}"
+    if run.adjacency == "replace" and run.gradient_bound is None:
+        return "adjacency='replace' and gradients of any size"
+    cut = run.batches.largest_size
+    return None if cut == run.batches.examples else f"largest_batch={cut}"
+
+
+def _gradients_of_any_size(run: TrainingRun) -> str | None:
+    if run.adjacency == "zero-out" or run.gradient_bound is not None:
+        return None
+    return f"adjacency={run.adjacency!r} and gradients of any size"
+
+
+ONLY_LAST_ITERATE = Hypothesis(
+    "a run that publishes nothing but its last iterate (and perhaps the batch order)",
+    _more_released,
+    "publish the final model only: no checkpoints, loss curves or early stopping on the data",
+)
+CONVEX = Hypothesis(
+    "a convex loss for every example", _not_convex, "see fixed-order/non-convex, or a convex model"
+)
+SMOOTH = Hypothesis(
+    "a known smoothness",
+    _not_smooth,
+    "state Loss(smoothness=..), if the gradient is Lipschitz; else smooth the loss, as the squared "
+    "hinge does the hinge",
+)
+SHORT_STEPS = Hypothesis(
+    "step_size <= 2/smoothness in every step", _long_steps, "shorten the steps"
+)
+NO_ACTIVE_CLIP = Hypothesis(
+    "gradients that norm clipping never changes (a clipped step is not a contraction)",
+    _active_clip,
+    "clip so that convexity is kept and describe that loss, or state a loss.lipschitz at most "
+    "clip_norm",
+)
+CONSTANT = Hypothesis(
+    "a constant step size and noise", _schedule, "keep step_size and noise_std fixed"
+)
+NOISY = Hypothesis(
+    "noise in every step", _step_without_noise, "make noise_std positive in every step"
+)
+BOUNDED = Hypothesis(
+    "a bounded domain", _unbounded, "project every iterate onto a ball: domain=Ball(diameter=..)"
+)
+UNBOUNDED = Hypothesis(
+    "an unbounded domain", _bounded, "see published/bok-su-altschuler/bounded-lower"
+)
+# Under these no step drives two points apart.
+CONTRACTING = (CONVEX, SMOOTH, SHORT_STEPS, NO_ACTIVE_CLIP)
 WHOLE_EPOCHS = Hypothesis(
-    "whole epochs", _cut_short, "make steps a multiple of examples // batch_size"
+    "whole epochs", _partial_epoch, "make steps a multiple of examples // batch_size"
 )
 SEVERAL_BATCHES = Hypothesis(
     "at least two batches an epoch", _one_batch, "see published/chourasia-ye-shokri for one batch"
@@ -209,7 +237,6 @@ BEST_STEP_AT_MOST = Hypothesis(
 MAY_BE_LINEAR = Hypothesis(
     "losses that may be linear: no strong convexity", _not_linear, "see lower/quadratic"
 )
-
 # Constant gradient steps that do not drive two points apart, of which the last is published.
 GRADIENT_STEPS = (ONLY_LAST_ITERATE, CONSTANT, NOISY, *CONTRACTING)
 
@@ -241,39 +268,8 @@ THEIR_ADJACENCY = Hypothesis(
     _other_adjacency,
     "state that adjacency and its sensitivity, or clip_norm, and leave out largest_batch",
 )
-
 BOUNDED_GRADIENTS = Hypothesis(
     "adjacency='zero-out', or a bound on gradients",
     _gradients_of_any_size,
     "state that adjacency and its sensitivity, or loss.lipschitz",
 )
-
-
-def enough_noise(largest_ratio: float, *, remedy: str) -> Hypothesis:
-    """Noise in every step, and not too little for what an example may add."""
-
-    def too_little(run: TrainingRun) -> str | None:
-        if not np.min(run.noise_std) > 0.0:
-            return _silent(run)
-        found = ratio(run)
-        if found <= largest_ratio:
-            return None
-        return f"sensitivity/(batch_size noise_std) = {found:.4g}"
-
-    limit = f"sensitivity/(batch_size noise_std) <= {largest_ratio:g}"
-    return Hypothesis(f"noise in every step, and {limit}", too_little, remedy)
-
-
-def one_of(bounds: tuple[Bound, ...], *, needs: str, remedy: str) -> Hypothesis:
-    """The hypothesis that at least one of these bounds covers the run."""
-
-    def none_covers(run: TrainingRun) -> str | None:
-        covered = any(not bound.unmet(run) for bound in bounds)
-        return None if covered else "a run that none of them covers"
-
-    return Hypothesis(needs, none_covers, remedy)
-
-
-def of_all(*bounds: Bound) -> tuple[Hypothesis, ...]:
-    """The hypotheses of all these bounds, each once."""
-    return tuple(dict.fromkeys(one for bound in bounds for one in bound.needs))

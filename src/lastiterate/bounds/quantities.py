@@ -37,9 +37,25 @@ def ratio(run: TrainingRun) -> float:
     return gradient_change(run) / float(np.min(run.noise_std))
 
 
+def sensitivity_over_noise(run: TrainingRun) -> float:
+    """r = L/(b sigma) of a run with constant noise, rounded up."""
+    noise = float(np.max(run.noise_std))
+    return at_least(max(run.sensitivity / run.batches.batch_size / noise, TINY), ulps=4)
+
+
+def unit(run: TrainingRun) -> float:
+    """The largest step size."""
+    return float(np.max(run.step_size))
+
+
 def step_sizes(run: TrainingRun) -> Array:
     """One entry if constant, else one for each step."""
     return np.atleast_1d(np.array(run.step_size))
+
+
+def relative_step_sizes(run: TrainingRun) -> Array:
+    """Step sizes in units of the largest."""
+    return np.asarray(np.maximum(step_sizes(run) / unit(run), TINY))
 
 
 def gaps(run: TrainingRun) -> Array:
@@ -56,18 +72,14 @@ def gaps(run: TrainingRun) -> Array:
     return np.asarray(np.minimum(flat, two_minus_product(eta, smooth)))
 
 
+def constant_gap(run: TrainingRun) -> float:
+    """1 - c of a run with a constant step size, rounded down."""
+    return float(gaps(run)[0])
+
+
 def contractions(gap: Array) -> Array:
     """c = 1 - gap, rounded up."""
     return np.where(gap == 0.0, 1.0, np.nextafter(1.0 - gap, np.inf))
-
-
-def unit(run: TrainingRun) -> float:
-    """The largest step size."""
-    return float(np.max(run.step_size))
-
-
-def relative_step_sizes(run: TrainingRun) -> Array:
-    return np.asarray(np.maximum(step_sizes(run) / unit(run), TINY))
 
 
 def sensitivities(run: TrainingRun) -> Array:
@@ -81,17 +93,30 @@ def noises(run: TrainingRun) -> Array:
 
 
 def release_noise(run: TrainingRun) -> float:
+    """Noise on release, in units of the largest step size."""
     return run.release_noise_std / unit(run)
 
 
 def diameter(run: TrainingRun) -> float:
+    """D in units of the largest step size; inf without a bounded domain."""
     if not isinstance(run.domain, Ball):
         return math.inf
     return max(run.domain.diameter / unit(run), TINY)
 
 
+def diameter_over_sensitivity(run: TrainingRun) -> float:
+    """D/(eta L/b), rounded up."""
+    return at_least(diameter(run) / float(sensitivities(run)[0]), ulps=8)
+
+
 def every_step(values: Array, steps: int) -> Array:
+    """Values that are constant or written out, with an entry for each step."""
     return np.broadcast_to(values, (steps,))
+
+
+def epochs(run: TrainingRun) -> int:
+    """How many whole passes over the batches the run makes."""
+    return run.steps // run.batches.batches_per_epoch
 
 
 def position_count(run: TrainingRun) -> int:
@@ -103,24 +128,3 @@ def patterns(run: TrainingRun) -> Iterator[IntArray]:
     """The steps, counted from 0, in which the examples of each position take part."""
     for position in range(position_count(run)):
         yield run.batches.participations(position, run.steps)
-
-
-def sensitivity_over_noise(run: TrainingRun) -> float:
-    """r = L/(b sigma) of a run with constant noise, rounded up."""
-    noise = float(np.max(run.noise_std))
-    return at_least(max(run.sensitivity / run.batches.batch_size / noise, TINY), ulps=4)
-
-
-def constant_gap(run: TrainingRun) -> float:
-    """1 - c of a run with a constant step size, rounded down."""
-    return float(gaps(run)[0])
-
-
-def diameter_over_sensitivity(run: TrainingRun) -> float:
-    """D/(eta L/b), rounded up."""
-    return at_least(diameter(run) / float(sensitivities(run)[0]), ulps=8)
-
-
-def epochs(run: TrainingRun) -> int:
-    """How many whole passes over the batches the run makes."""
-    return run.steps // run.batches.batches_per_epoch

@@ -27,17 +27,22 @@ from scipy.special import ndtr
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
-from lastiterate.lower_bounds.drawn_sums import ERROR, Draws, ThresholdLowerProfile, below
+from lastiterate.lower_bounds.drawn_sums import (
+    ERROR,
+    FARTHEST_MEAN,
+    Draws,
+    ThresholdLowerProfile,
+    below,
+)
 from lastiterate.lower_bounds.quadratics import hidden_steps, shift_over_deviation, unsteady
 from lastiterate.profile.lower import BestLowerProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import Gradients, gradient_reach, has_bounded_gradients, local_curvatures
 from lastiterate.run.training_run import TrainingRun
 
-_CURVATURES = (1.0, 0.6, 0.3, 0.1)  # of the largest
-_NEVER_EXCEEDED = 10.0  # standard deviations
+_CURVATURE_SHARES = (1.0, 0.6, 0.3, 0.1)  # of the largest
+_LARGEST_DEVIATION = 10.0  # standard deviations
 _THRESHOLDS = 1_000
-_FARTHEST = 500.0  # means that far away are told apart as well as any
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,9 @@ def intervals(run: TrainingRun) -> Iterator[CurvedInterval]:
     step, penalty = float(np.max(run.step_size)), run.loss.regulariser
     own = gradient_reach(run) / run.sensitivity
     largest = min(span[1], 1.0 / step) - penalty
-    for share in _CURVATURES:
+    for share in _CURVATURE_SHARES:
         curvature = share * largest
-        half = _half(run, curvature, own)
+        half = _reach(run, curvature, own)
         rise = up(curvature * half / run.sensitivity, MILLIONS_OF_ROUNDINGS)
         if rise <= own:
             yield CurvedInterval(curvature, 0.0, own, half, rise)
@@ -102,13 +107,13 @@ def intervals(run: TrainingRun) -> Iterator[CurvedInterval]:
                 yield CurvedInterval(curvature, own - rise, own, half, rise)
 
 
-def _half(run: TrainingRun, curvature: float, own: float) -> float:
+def _reach(run: TrainingRun, curvature: float, own: float) -> float:
     """How far from rest the iterate is ever: noise, and all participations there may be."""
     gap = _gap(run, curvature, with_example=True)
     step, noise = float(np.max(run.step_size)), float(np.max(run.noise_std))
     deviation = step * noise / np.sqrt(gap * (2.0 - gap))
     moved = 2.0 * own * step * run.sensitivity / run.batches.batch_size / gap
-    return up(float(_NEVER_EXCEEDED * deviation + moved), MILLIONS_OF_ROUNDINGS)
+    return up(float(_LARGEST_DEVIATION * deviation + moved), MILLIONS_OF_ROUNDINGS)
 
 
 def _gap(run: TrainingRun, curvature: float, *, with_example: bool) -> float:
@@ -127,8 +132,8 @@ def interval_profile(run: TrainingRun, one: CurvedInterval) -> ThresholdLowerPro
     wider = up(max(units[0] / units[1], 1.0), 4.0 * MILLIONS_OF_ROUNDINGS)
     unit = units[0]
     farthest = max(abs(move) for move in one.moves) * most.most(1e-15) * unit
-    if farthest > _FARTHEST:
-        unit *= _FARTHEST / farthest  # as more noise would have it
+    if farthest > FARTHEST_MEAN:
+        unit *= FARTHEST_MEAN / farthest  # as more noise would have it
     ours, theirs = (unit * move for move in one.moves)
     thresholds = _thresholds(ours, theirs, most)
     theirs_draws = most if theirs > 0.0 else fewest
@@ -137,7 +142,7 @@ def interval_profile(run: TrainingRun, one: CurvedInterval) -> ThresholdLowerPro
     wide_ours = below(thresholds / wider, fewest, ours / wider, above_truth=True)
     wide_theirs = below(thresholds / wider, theirs_draws, theirs / wider, above_truth=False)
     off = (wider - 1.0) / 2.0
-    left = up(2.0 * run.steps * float(ndtr(-_NEVER_EXCEEDED)), MILLIONS_OF_ROUNDINGS)
+    left = up(2.0 * run.steps * float(ndtr(-_LARGEST_DEVIATION)), MILLIONS_OF_ROUNDINGS)
     false = np.concatenate([1.0 - wide_theirs, wide_ours])
     true = np.concatenate([1.0 - narrow_ours, narrow_theirs])
     return ThresholdLowerProfile(

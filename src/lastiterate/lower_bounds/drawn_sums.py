@@ -1,9 +1,20 @@
-r"""The law of a sum of drawn terms, rounded towards less being told, in two ways.
+r"""The law of a sum of drawn terms, rounded towards less being told.
 
-`law_of_sum` puts the terms on a grid and so takes any number of them; what it rounds away it
-rounds down.  `smoothed_lower_profile` is exact to rounding: the law of S + N(0, 1) is the Fourier
-series of its characteristic function over a period that holds all of it, but for a chance of
-`_LOST`, and as the Gaussian's decays like :math:`e^{-u^2/2}`, some hundred terms give it.
+**Few or many terms.** `law_of_sum` puts the terms on a grid and so takes any number of them; what
+it rounds away it rounds down.  `smoothed_lower_profile` is exact to rounding: the law of
+S + N(0, 1) is the Fourier series of its characteristic function over a period that holds all of it,
+but for a chance of `_LOST`, and as the Gaussian's decays like :math:`e^{-u^2/2}`, some hundred
+terms give it.
+
+**Steps that keep a fixed share c of the past.** A participation `age` steps before the end counts
+:math:`c^{age}`.  The steps of a run, however many, are few groups of nearly equal weight: `low` and
+`high` are the least and the largest weight of a group, so that a sum over drawn steps is known from
+both sides (`Draws`), and its law under Gaussian noise, again by Fourier series (`below`).
+
+**Two statistics of one result**: a sum over all steps, and what the very last step did.  Given
+which steps saw the example they are independent: :math:`x = g S + N(0, 1)`, and y, which tells only
+whether the last step saw it.  Tests accept y above a threshold that falls as x grows: so it does no
+harm to round S towards less being told.
 """
 
 from __future__ import annotations
@@ -16,8 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from lastiterate._numerics import powers as geometric
-from lastiterate._numerics.powers import fast_length
+from lastiterate._numerics.powers import (
+    fast_length,
+    log_of,
+    logs_of_powers,
+    sum_of_powers,
+    sums_of_powers,
+)
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
     THOUSANDS_OF_ROUNDINGS,
@@ -29,30 +45,33 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate.profile.lower import LowerProfile
 
-_CELLS_TO_A_TERM = 64
-
-_MOST_CELLS = 1 << 17
-
-_MOST_MEANS = 400
-
-_BEYOND = 14.0  # standard deviations on either side of all means
-
-_HIGHEST = 9.5  # e^(-u^2/2) beyond is below 1e-19
-
-_ERROR = 1e-12
-
-_LOST = 1e-15
-
-_FARTHEST = 500.0  # means that far away are told apart as well as any
-
-_THRESHOLDS = 4_000
-
-_BLOCK = 2_000_000
-
 Moves = tuple[float, float]
 """Factors of a sum in our world and in theirs."""
 
 Characteristic = Callable[[Array], NDArray[np.complex128]]
+ComplexArray = NDArray[np.complex128]
+_CELLS_TO_A_TERM = 64
+_MAX_CELLS = 1 << 17
+_MAX_MEANS = 400
+_PERIOD_MARGIN = 14.0  # standard deviations on either side of all means
+_LARGEST_FREQUENCY = 9.5  # e^(-u^2/2) beyond is below 1e-19
+_ERROR = 1e-12
+ERROR = THOUSANDS_OF_ROUNDINGS  # of a probability
+_LOST = 1e-15
+FARTHEST_MEAN = 500.0  # means that far away are told apart as well as any
+_THRESHOLDS = 4_000
+_SMOOTHED_THRESHOLDS = 1_200
+_TERMS_BLOCK = 2_000_000
+_MAX_GROUPS = 3_000
+_DRAWS_BLOCK = 1 << 20
+_FLAT_EPOCH = 1.0 / 1_000.0  # an epoch that contracts less is one group
+_NEGLIGIBLE_LOG = 8.0  # minus the logarithm of the root of a weight as good as 0
+_EXPONENTS = 2.0 ** np.arange(-6.0, 9.0)
+_SUM_CELLS = 480  # of the sum x
+_STEP_EDGES = 240  # of what the last step did, y
+_LEAST_CELL_MASS = 1e-10  # cells of less are as good as rounding
+_CELLS_MARGIN = 7.0
+_LOG_RATIO_LEVELS = np.concatenate([[0.0], np.geomspace(1e-4, 600.0, 360)])
 
 
 def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[float]]:
@@ -68,7 +87,7 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
     most = min(total, probability * total + 12.0 * spread + 40.0 * largest)
     if not largest > 0.0:
         return [down(1.0, MILLIONS_OF_ROUNDINGS)], [0.0]
-    width = largest / max(1, min(_CELLS_TO_A_TERM, int(_MOST_CELLS * largest / most)))
+    width = largest / max(1, min(_CELLS_TO_A_TERM, int(_MAX_CELLS * largest / most)))
     sizes, counts = np.unique((terms / width).astype(np.int64), return_counts=True)
     cells = fast_length(int(most / width) + 2)
     angles = (-2j * math.pi / cells) * np.arange(cells // 2 + 1)
@@ -81,7 +100,7 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
     rounding = 4 * ulps(1) * (terms.size + 64.0) * math.pi * _CELLS_TO_A_TERM
     law = np.fft.irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
     likely = np.flatnonzero(law > 0.0)
-    groups = np.array_split(likely, min(_MOST_MEANS, likely.size))
+    groups = np.array_split(likely, min(_MAX_MEANS, likely.size))
     return [float(law[g].sum()) for g in groups], [
         down(float(g[0]) * width, MILLIONS_OF_ROUNDINGS) for g in groups
     ]
@@ -106,28 +125,30 @@ def smoothed_lower_profile(
     S is at least 0, and at most `most` but for a chance of `_LOST`; `ours` is the larger.
     """
     farthest = max(map(abs, moves)) * most
-    if farthest > _FARTHEST:  # as more noise would have it
-        moves = (moves[0] * _FARTHEST / farthest, moves[1] * _FARTHEST / farthest)
+    if farthest > FARTHEST_MEAN:  # as more noise would have it
+        moves = (moves[0] * FARTHEST_MEAN / farthest, moves[1] * FARTHEST_MEAN / farthest)
     ours, theirs = moves
-    low = min(theirs, 0.0) * most - _BEYOND + 4.0
-    thresholds = np.linspace(low, max(ours * most, 0.0) + _BEYOND, _THRESHOLDS)
-    below_ours = _below(thresholds, most, characteristic, ours)
-    below_theirs = _below(thresholds, most, characteristic, theirs)
+    low = min(theirs, 0.0) * most - _PERIOD_MARGIN + 4.0
+    thresholds = np.linspace(low, max(ours * most, 0.0) + _PERIOD_MARGIN, _THRESHOLDS)
+    below_ours = _smoothed_below(thresholds, most, characteristic, ours)
+    below_theirs = _smoothed_below(thresholds, most, characteristic, theirs)
     above_theirs = ndtr(-thresholds) if theirs == 0.0 else 1.0 - below_theirs + _ERROR
     false = np.concatenate([above_theirs, below_ours + _ERROR])
     true = np.concatenate([1.0 - below_ours - _ERROR, below_theirs - _ERROR])
     return ThresholdLowerProfile(np.clip(false, 0.0, 1.0), np.clip(true, 0.0, 1.0))
 
 
-def _below(thresholds: Array, most: float, characteristic: Characteristic, factor: float) -> Array:
+def _smoothed_below(
+    thresholds: Array, most: float, characteristic: Characteristic, factor: float
+) -> Array:
     """P(factor S + N(0, 1) <= t), within `_ERROR`."""
     if factor < 0.0:
-        return 1.0 - _below(-thresholds, most, characteristic, -factor)
+        return 1.0 - _smoothed_below(-thresholds, most, characteristic, -factor)
     if factor == 0.0:
         return np.asarray(ndtr(thresholds))
-    low, high = -_BEYOND, factor * most + _BEYOND
+    low, high = -_PERIOD_MARGIN, factor * most + _PERIOD_MARGIN
     unit = 2.0 * math.pi / (high - low)
-    frequencies = unit * np.arange(1.0, math.ceil(_HIGHEST / unit) + 1.0)
+    frequencies = unit * np.arange(1.0, math.ceil(_LARGEST_FREQUENCY / unit) + 1.0)
     transform = np.exp(-(frequencies**2) / 2.0) * characteristic(factor * frequencies)
     inside = np.clip(thresholds, low, high)
     # The integral of the series from the lower end, where there is nothing.
@@ -165,6 +186,21 @@ def drawn_profile(
     return smoothed_lower_profile(most_of_sum(terms, probability), characteristic, moves)
 
 
+def _characteristic(
+    frequencies: Array, terms: Array, probability: float, one_of: int
+) -> NDArray[np.complex128]:
+    """E e^{iuS}."""
+    product = np.ones(frequencies.size, dtype=complex)
+    rows = max(1, _TERMS_BLOCK // (frequencies.size * one_of))
+    for first in range(0, terms.size, rows * one_of):
+        part = terms[first : first + rows * one_of]
+        # Where the last epoch is cut short, the missing steps add nothing.
+        part = np.append(part, np.zeros(-part.size % one_of)).reshape(-1, one_of)
+        moved = np.exp(1j * frequencies[:, None, None] * part) - 1.0
+        product *= np.prod(1.0 + probability * moved.sum(axis=2), axis=1)
+    return product
+
+
 def mixed_means_profile(weights: Array, sums: Array, moves: Moves) -> ThresholdLowerProfile:
     """ours S + N(0, 1) against theirs S + N(0, 1), where S is one of few sums, none negative.
 
@@ -185,40 +221,6 @@ def mixed_means_profile(weights: Array, sums: Array, moves: Moves) -> ThresholdL
     false = np.concatenate([below(theirs, -1.0), below(ours, 1.0)]) + missing
     true = np.concatenate([below(ours, -1.0), below(theirs, 1.0)])
     return ThresholdLowerProfile(np.minimum(false, 1.0), true)
-
-
-def _characteristic(
-    frequencies: Array, terms: Array, probability: float, one_of: int
-) -> NDArray[np.complex128]:
-    """E e^{iuS}."""
-    product = np.ones(frequencies.size, dtype=complex)
-    rows = max(1, _BLOCK // (frequencies.size * one_of))
-    for first in range(0, terms.size, rows * one_of):
-        part = terms[first : first + rows * one_of]
-        # Where the last epoch is cut short, the missing steps add nothing.
-        part = np.append(part, np.zeros(-part.size % one_of)).reshape(-1, one_of)
-        moved = np.exp(1j * frequencies[:, None, None] * part) - 1.0
-        product *= np.prod(1.0 + probability * moved.sum(axis=2), axis=1)
-    return product
-
-
-# The sum left by a drawn example where every step keeps a fixed share c of the past.
-#
-# A participation `age` steps before the end counts :math:`c^{age}`.  The steps of a run, however
-# many, are few groups of nearly equal weight: `low` and `high` are the least and the largest weight
-# of a group, so that a sum over drawn steps is known from both sides.
-
-ComplexArray = NDArray[np.complex128]
-
-_GROUPS = 3_000
-
-_DRAWS_BLOCK = 1 << 20
-
-_FLAT_EPOCH = 1.0 / 1_000.0  # an epoch that contracts less is one group
-
-_NEGLIGIBLE = 8.0  # minus the logarithm of the root of a weight as good as 0
-
-_EXPONENTS = 2.0 ** np.arange(-6.0, 9.0)
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,8 @@ class Draws:
         return up(min(largest, float(tails.min())), MILLIONS_OF_ROUNDINGS)
 
 
-def _joined(parts: Sequence[Draws]) -> Draws:
+def _join(parts: Sequence[Draws]) -> Draws:
+    """The sum of independent sums of draws."""
     kept = [part for part in parts if part.low.size]
     if not kept:
         nothing = np.zeros(0)
@@ -316,14 +319,14 @@ def drawn_each_epoch(gap: float, steps: int, length: int, chance: float) -> Hidd
     earlier = _whole_epochs(gap, cut, steps, length, chance)
     last = _one_of(gap, [0, min(cut, steps)], chance)
     others = _one_of(gap, [1, min(cut, steps)], chance / (1.0 - chance) if chance < 1.0 else 0.0)
-    return HiddenSteps(_joined([last, earlier]), chance, earlier, _joined([others, earlier]))
+    return HiddenSteps(_join([last, earlier]), chance, earlier, _join([others, earlier]))
 
 
 def drawn_once(gap: float, steps: int, length: int, chance: float) -> HiddenSteps:
     """Every `length` steps, from a step on that is drawn once, each with this chance."""
     ends = [0, steps % length, length] if steps > length else [0, steps]
-    log_epoch = length * geometric.log_of(gap)
-    again = math.exp(log_epoch) * geometric.sum_of_powers(log_epoch, -(-steps // length) - 1)
+    log_epoch = length * log_of(gap)
+    again = math.exp(log_epoch) * sum_of_powers(log_epoch, -(-steps // length) - 1)
     returning = Draws(
         np.full(1, down(again, MILLIONS_OF_ROUNDINGS)),
         np.full(1, up(again, MILLIONS_OF_ROUNDINGS)),
@@ -341,28 +344,28 @@ def _whole_epochs(gap: float, start: int, steps: int, length: int, chance: float
     """The draws of all epochs but the last, which is from age 0 up to `start`."""
     count = (steps - start) // length
     if not count:
-        return _joined([])
+        return _join([])
     if gap * length > _FLAT_EPOCH:
         # Once an epoch is negligible, all before it are treated as one more.
-        reach = min(count, 1 + math.ceil(2.0 * _NEGLIGIBLE / (gap * length)))
+        reach = min(count, 1 + math.ceil(2.0 * _NEGLIGIBLE_LOG / (gap * length)))
         bounds = start + length * np.arange(reach + 1)
         edges = _edges(gap, bounds.tolist())
         low, high, sizes = _weights(gap, edges)
         first = np.searchsorted(edges, bounds[:-1])
         recent = Draws(low, high, sizes * chance, first, np.ones(reach))
-        rest = _flat(gap, int(bounds[-1]), length, np.array([0, count - reach]), chance)
-        return _joined([recent, rest])
+        rest = _draws_of_epochs(gap, int(bounds[-1]), length, np.array([0, count - reach]), chance)
+        return _join([recent, rest])
     ages = _edges(gap, [start, start + count * length])
-    return _flat(gap, start, length, np.unique((ages - start) // length), chance)
+    return _draws_of_epochs(gap, start, length, np.unique((ages - start) // length), chance)
 
 
-def _flat(gap: float, start: int, length: int, epochs: IntArray, chance: float) -> Draws:
-    """Groups of whole epochs, each with nearly one weight."""
+def _draws_of_epochs(gap: float, start: int, length: int, epochs: IntArray, chance: float) -> Draws:
+    """Draws of whole epochs whose steps all have nearly the same weight, in groups of epochs."""
     sizes = np.diff(epochs).astype(np.float64)
     if not sizes.sum() > 0.0:
-        return _joined([])
+        return _join([])
     ages = start + length * epochs
-    high, low = _power(gap, ages[:-1]), _power(gap, ages[1:] - 1)
+    high, low = _powers(gap, ages[:-1]), _powers(gap, ages[1:] - 1)
     return Draws(
         down(low, MILLIONS_OF_ROUNDINGS),
         up(high, MILLIONS_OF_ROUNDINGS),
@@ -381,12 +384,12 @@ def _one_of(
     """
     bounds = sorted(ends)
     if not bounds[-1] > bounds[0]:
-        return _joined([])
+        return _join([])
     edges = _edges(gap, bounds)
     low, high, sizes = _weights(gap, edges)
     if every:
         times = -(-(steps - edges[:-1]) // every)
-        again = geometric.sums_of_powers(every * geometric.log_of(gap), times)
+        again = sums_of_powers(every * log_of(gap), times)
         low, high = (
             down(low * again, MILLIONS_OF_ROUNDINGS),
             up(high * again, MILLIONS_OF_ROUNDINGS),
@@ -402,9 +405,9 @@ def _edges(gap: float, bounds: Sequence[int]) -> IntArray:
     first, last = int(bounds[0]), int(bounds[-1])
     ages = np.array(bounds, dtype=np.int64)
     if gap > 0.0:
-        log_c = geometric.log_of(min(gap, 0.999_999))
-        least = math.exp(max(last * log_c / 2.0, -_NEGLIGIBLE))
-        logs = np.log(np.linspace(1.0, least, _GROUPS))
+        log_c = log_of(min(gap, 0.999_999))
+        least = math.exp(max(last * log_c / 2.0, -_NEGLIGIBLE_LOG))
+        logs = np.log(np.linspace(1.0, least, _MAX_GROUPS))
         inner = np.minimum(2.0 * logs / log_c, float(last)).astype(np.int64) + 1
         ages = np.concatenate([ages, inner])
     return np.unique(ages[(ages >= first) & (ages <= last)])
@@ -412,24 +415,13 @@ def _edges(gap: float, bounds: Sequence[int]) -> IntArray:
 
 def _weights(gap: float, edges: IntArray) -> tuple[Array, Array, Array]:
     """The least and largest weight of the ages between edges, and how many ages these are."""
-    low, high = _power(gap, edges[1:] - 1), _power(gap, edges[:-1])
+    low, high = _powers(gap, edges[1:] - 1), _powers(gap, edges[:-1])
     sizes = np.diff(edges).astype(np.float64)
     return down(low, MILLIONS_OF_ROUNDINGS), up(high, MILLIONS_OF_ROUNDINGS), sizes
 
 
-def _power(gap: float, ages: IntArray) -> Array:
-    return np.exp(geometric.logs_of_powers(geometric.log_of(gap), ages))
-
-
-# The law of a sum of draws under Gaussian noise, and what thresholds make of two of them.
-#
-# The law of S + N(0, 1) is the Fourier series of its characteristic function over a period that
-# holds all of it.  As the Gaussian's decays like :math:`e^{-u^2/2}`, some hundred terms give it to
-# rounding, which `ERROR` covers.
-
-ERROR = THOUSANDS_OF_ROUNDINGS  # of a probability
-
-_SMOOTHED_THRESHOLDS = 1_200
+def _powers(gap: float, ages: IntArray) -> Array:
+    return np.exp(logs_of_powers(log_of(gap), ages))
 
 
 def below(thresholds: Array, draws: Draws, factor: float, *, above_truth: bool) -> Array:
@@ -442,9 +434,9 @@ def below(thresholds: Array, draws: Draws, factor: float, *, above_truth: bool) 
     if factor == 0.0:
         return np.asarray(ndtr(thresholds))
     most = factor * draws.most(_LOST)
-    low, high = -_BEYOND, most + _BEYOND
+    low, high = -_PERIOD_MARGIN, most + _PERIOD_MARGIN
     unit = 2.0 * math.pi / (high - low)
-    frequencies = unit * np.arange(1.0, math.ceil(_HIGHEST / unit) + 1.0)
+    frequencies = unit * np.arange(1.0, math.ceil(_LARGEST_FREQUENCY / unit) + 1.0)
     transform = np.exp(-(frequencies**2) / 2.0)
     transform = transform * draws.characteristic(factor * frequencies, high=not above_truth)
     inside = np.clip(thresholds, low, high)
@@ -466,7 +458,7 @@ def within_reach(
     """
     most = max(one.most(_LOST) for one in draws)
     farthest = max(abs(factor) for factor in factors) * most
-    smaller = min(1.0, _FARTHEST / farthest) if farthest > 0.0 else 1.0
+    smaller = min(1.0, FARTHEST_MEAN / farthest) if farthest > 0.0 else 1.0
     return most, (factors[0] * smaller, factors[1] * smaller)
 
 
@@ -485,23 +477,6 @@ def threshold_profile(draws: Draws, ours: float, theirs: float) -> ThresholdLowe
     false = np.concatenate([above_theirs, below_ours + ERROR])
     true = np.concatenate([1.0 - below_ours - ERROR, below_theirs - ERROR])
     return ThresholdLowerProfile(np.clip(false, 0.0, 1.0), np.clip(true, 0.0, 1.0))
-
-
-# Two statistics of one result: a sum over all steps, and what the very last step did.
-#
-# Given which steps saw the example they are independent: :math:`x = g S + N(0, 1)`, and y, which
-# tells only whether the last step saw it.  Tests accept y above a threshold that falls as x grows:
-# so it does no harm to round S towards less being told.
-
-_CELLS = 480  # of x
-
-_EDGES = 240  # of y
-
-_SEEN = 1e-10  # cells of less are as good as rounding
-
-_BEYOND_OF_TWO = 7.0
-
-_LEVELS = np.concatenate([[0.0], np.geomspace(1e-4, 600.0, 360)])
 
 
 @dataclass(frozen=True)
@@ -528,7 +503,9 @@ def gaussian_tails(edges: Array, means: tuple[float, float], *, lost: float = 0.
 
 def edges_up_to(highest: float) -> Array:
     """Edges from -inf over 0 to far above this mean, and inf."""
-    return np.concatenate([[-np.inf], np.linspace(0.0, min(highest + 8.0, 37.0), _EDGES), [np.inf]])
+    return np.concatenate(
+        [[-np.inf], np.linspace(0.0, min(highest + 8.0, 37.0), _STEP_EDGES), [np.inf]]
+    )
 
 
 def two_statistics_profile(
@@ -540,8 +517,8 @@ def two_statistics_profile(
     """
     most, (ours, theirs) = within_reach((hidden.if_last, hidden.if_not), factors)
     low, high = (min(theirs, 0.0), max(ours, 0.0))
-    low, high = low * (most + 1.0) - _BEYOND_OF_TWO, high * (most + 1.0) + _BEYOND_OF_TWO
-    edges = np.linspace(low, high, _CELLS)
+    low, high = low * (most + 1.0) - _CELLS_MARGIN, high * (most + 1.0) + _CELLS_MARGIN
+    edges = np.linspace(low, high, _SUM_CELLS)
 
     def cells(draws: Draws, factor: float, shift: float, *, above_truth: bool) -> Array:
         if factor == 0.0:
@@ -558,7 +535,9 @@ def two_statistics_profile(
     theirs_not = (1.0 - chance) * cells(hidden.if_not, theirs, 0.0, above_truth=False)
     ours_mass = _mass(ours_seen, tails.ours_seen) + _mass(ours_not, tails.ours_not)
     theirs_mass = _mass(theirs_seen, tails.theirs_seen) + _mass(theirs_not, tails.theirs_not)
-    first = _accepted(np.where(ours_mass.sum(axis=1) > _SEEN, ours_mass.T, 0.0).T, theirs_mass)
+    first = _accepted_edges(
+        np.where(ours_mass.sum(axis=1) > _LEAST_CELL_MASS, ours_mass.T, 0.0).T, theirs_mass
+    )
     hit = tails.ours_seen[first] @ ours_seen + tails.ours_not[first] @ ours_not
     fooled = tails.theirs_seen[first] @ theirs_seen + tails.theirs_not[first] @ theirs_not
     hit = np.clip(hit - ERROR - tails.lost, 0.0, 1.0)
@@ -577,14 +556,15 @@ def _normal_cells(edges: Array) -> Array:
 
 
 def _mass(cells: Array, tails: Array) -> Array:
+    """The masses of the cells of x and y together."""
     return np.multiply.outer(cells, np.maximum(-np.diff(tails), 0.0))
 
 
-def _accepted(ours: Array, theirs: Array) -> Array:
+def _accepted_edges(ours: Array, theirs: Array) -> Array:
     """The first accepted edge of y for each likelihood ratio (a row) and cell of x."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.nan_to_num(np.log(ours) - np.log(theirs), nan=-np.inf)
     rising = np.maximum.accumulate(ratios, axis=1)
-    levels = np.concatenate([-_LEVELS[:0:-1], _LEVELS])
+    levels = np.concatenate([-_LOG_RATIO_LEVELS[:0:-1], _LOG_RATIO_LEVELS])
     first = np.array([np.searchsorted(row, levels, side="right") for row in rising]).T
     return np.minimum.accumulate(first, axis=1)

@@ -42,12 +42,12 @@ from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import linear_gradients, quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 
-_MOST_STEPS = 1_000_000
-_MOST_ENTRIES = 2_000_000  # steps times positions
-_LARGEST = 600.0  # logarithm of a square that is told from a larger one
+_MAX_STEPS = 1_000_000
+_MAX_ENTRIES = 2_000_000  # steps times positions
+_LARGEST_LOG_SQUARE = 600.0  # logarithm of a square that is told from a larger one
 _POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)
-_REMEMBERED = 1e-12  # earlier steps weigh less
-_IMPROVED_STEPS = 5_000
+_NEGLIGIBLE_WEIGHT = 1e-12  # earlier steps weigh less
+_MAX_SEARCHED_STEPS = 5_000
 
 
 def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
@@ -86,10 +86,15 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
         return MeansLowerProfile([1.0], [0.0])
     kept = np.divide(least, largest, out=np.ones(least.size), where=largest > 0.0)
     kept = quantities.every_step(kept, run.steps)
-    most = max(1, _MOST_ENTRIES // run.steps)
-    latest = sorted(quantities.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
+    latest = _latest_patterns(run)
     mus = [_mu(seen, sensitivities[seen], noise, release, kept) for seen in latest]
     return MeansLowerProfile([1.0], [max(mus)])
+
+
+def _latest_patterns(run: TrainingRun) -> list[IntArray]:
+    """The steps of each position, those seen last first, as many as are evaluated."""
+    most = max(1, _MAX_ENTRIES // run.steps)
+    return sorted(quantities.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
 
 
 def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
@@ -103,8 +108,7 @@ def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
     sensitivities = reach + np.log(quantities.every_step(quantities.sensitivities(run), run.steps))
     noise = 2.0 * (reach + np.log(quantities.every_step(quantities.noises(run), run.steps)))
     noise[-1] = np.logaddexp(noise[-1], math.log(release) if release > 0.0 else -math.inf)
-    most = max(1, _MOST_ENTRIES // run.steps)
-    latest = sorted(quantities.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
+    latest = _latest_patterns(run)
     squares = [_square_of_pools(sensitivities[seen], noise, seen) for seen in latest if seen.size]
     # Logarithms as large as these are known to fewer digits.
     kept = down(1.0, MILLIONS_OF_ROUNDINGS) - 1e-14 * float(np.abs(noise).max())
@@ -114,7 +118,9 @@ def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
 def _square_of_pools(masses: Array, noise: Array, seen: IntArray) -> float:
     between = np.logaddexp.reduceat(noise, seen)
     pools = pooled_logs(zip(masses.tolist(), between.tolist(), strict=True))
-    return math.fsum(math.exp(min(2.0 * mass - width, _LARGEST)) for mass, width, _ in pools)
+    return math.fsum(
+        math.exp(min(2.0 * mass - width, _LARGEST_LOG_SQUARE)) for mass, width, _ in pools
+    )
 
 
 def _mu(seen: IntArray, masses: Array, noise: Array, release: float, kept: Array) -> float:
@@ -134,7 +140,7 @@ def _mu(seen: IntArray, masses: Array, noise: Array, release: float, kept: Array
     )
     found = 0.0
     for power in _POWERS if kept.any() else _POWERS[:1]:
-        x = _raised(best**power, kept)
+        x = _raise_to_kept(best**power, kept)
         hidden = float(np.square(x) @ noise) + float(x[-1] ** 2) * release
         if hidden > 0.0:
             mu = float(x[seen] @ masses) / math.sqrt(hidden)
@@ -142,7 +148,7 @@ def _mu(seen: IntArray, masses: Array, noise: Array, release: float, kept: Array
     return found
 
 
-def _raised(wanted: Array, kept: Array) -> Array:
+def _raise_to_kept(wanted: Array, kept: Array) -> Array:
     """The least sequence above this one that a step diminishes to no less than `kept`."""
     if not kept.any():
         return wanted
@@ -164,15 +170,15 @@ def exposing_slopes(may: Admitted, seen: Array, release_noise_std: float) -> Arr
     ahead = weights[1:]
     wanted = np.divide(weights[:-1], ahead, out=np.ones_like(ahead), where=ahead > 0.0)
     slopes[1:] = np.clip(wanted, least[1:], most[1:])
-    if least.max() > 0.0 and slopes.size <= _IMPROVED_STEPS:
-        slopes = _improved(slopes, (least, most), may, seen, release_noise_std)
+    if least.max() > 0.0 and slopes.size <= _MAX_SEARCHED_STEPS:
+        slopes = _improve_slopes(slopes, (least, most), may, seen, release_noise_std)
     return slopes
 
 
 def _isotonic_weights(most: Array, masses: Array, variances: Array, release: float) -> Array:
     """The best weights, up to a factor, with w_k at most `most` of step k + 1 times w_{k+1}."""
     reach = np.append(np.cumprod(most[:0:-1])[::-1], 1.0)
-    kept = np.flatnonzero(reach > _REMEMBERED * reach.max())[0]
+    kept = np.flatnonzero(reach > _NEGLIGIBLE_WEIGHT * reach.max())[0]
     scale, mass, variance = reach[kept:], masses[kept:], variances[kept:]
     values, counts = scale * mass, scale**2 * variance
     if release > 0.0:
@@ -184,7 +190,7 @@ def _isotonic_weights(most: Array, masses: Array, variances: Array, release: flo
     return np.concatenate([np.zeros(kept), scale * fitted / fitted.max()])
 
 
-def _improved(
+def _improve_slopes(
     slopes: Array, ends: tuple[Array, Array], may: Admitted, seen: Array, release: float
 ) -> Array:
     """Slopes improved by gradient ascent on the logarithm of mu, in their logarithms."""
@@ -219,7 +225,7 @@ def drifting_steps(slopes: Array, may: Admitted) -> list[Step]:
     ]
 
 
-def _bounded_gradients(run: TrainingRun) -> str | None:
+def _bounded_or_rigid(run: TrainingRun) -> str | None:
     if run.adjacency != "replace":
         return f"adjacency={run.adjacency!r}"
     if run.gradient_bound is not None:
@@ -240,10 +246,10 @@ LOWER_BOUNDS = (
             conditions.UNBOUNDED,
             Hypothesis(
                 "losses of any gradient and of more than one curvature, one example being replaced",
-                _bounded_gradients,
+                _bounded_or_rigid,
                 "see lower/quadratic",
             ),
-            conditions.at_most_steps(_MOST_STEPS),
+            conditions.at_most_steps(_MAX_STEPS),
         ),
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=drifting_lower_bound,

@@ -15,17 +15,18 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, u
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.errors import NumericalFailure
-from lastiterate.lower_bounds import line as quadrature
-from lastiterate.lower_bounds.line import IDENTITY, Laws, Pair, Step, last_laws, linear
+from lastiterate.lower_bounds.drawn_sums import ThresholdLowerProfile
+from lastiterate.lower_bounds.line import IDENTITY, Laws, Pair, Step, last_laws, linear, nodes_of
 from lastiterate.lower_bounds.quadratics import seen_together, with_those_seen_together
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, OneTestLowerProfile
 from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch
 from lastiterate.run.loss import Gradients
 from lastiterate.run.training_run import TrainingRun
 
-_WIDTH = 1.0  # of a panel, in standard deviations
-_WORK = 30_000.0  # steps times standard deviations across the interval
-_LONGEST = 1_000
+_PANEL_WIDTH = 1.0  # of a panel, in standard deviations
+_MAX_WORK = 30_000.0  # steps times standard deviations across the interval
+_MAX_WALKED_STEPS = 1_000
+_NO_TEST = OneTestLowerProfile(fpr=1.0, power=1.0)
 
 
 def bounded_lower_bound(run: TrainingRun) -> LowerProfile:
@@ -52,29 +53,18 @@ def bounded_lower_bound(run: TrainingRun) -> LowerProfile:
     **Computed as** quadrature with error bounds, and Levy's inequality; rounded down.
     """
     run = with_those_seen_together(run)
-    found: list[LowerProfile] = [_by_levy(run)]
-    steps = _walked(run)
+    found: list[LowerProfile] = [_levy_profile(run)]
+    steps = _walked_steps(run)
     if steps:
         with suppress(NumericalFailure):  # Levy's inequality needs no grid
-            found.append(_thresholds(run, steps))
+            found.append(_threshold_profile(run, steps))
     return BestLowerProfile(tuple(found))
 
 
-@dataclass(frozen=True, eq=False)
-class ThresholdsLowerProfile(LowerProfile):
-    """Tests by thresholds: their false-positive rates, from above, and powers, from below."""
-
-    false: Array
-    true: Array
-
-    def tests(self) -> tuple[Array, Array]:
-        return self.false, self.true
-
-
-def _walked(run: TrainingRun) -> int:
+def _walked_steps(run: TrainingRun) -> int:
     """How many of the last steps a grid of reasonable size can walk; 0 if too few to cross."""
     across = quantities.diameter(run) / float(quantities.noises(run)[0])
-    most = min(run.steps, _LONGEST, int(_WORK / max(across, 20.0)))
+    most = min(run.steps, _MAX_WALKED_STEPS, int(_MAX_WORK / max(across, 20.0)))
     length = run.batches.batches_per_epoch
     enough = most == run.steps or most // length > _diameter_in_drifts(run) / 2.0
     return most if enough else 0
@@ -84,20 +74,8 @@ def _diameter_in_drifts(run: TrainingRun) -> float:
     return quantities.diameter(run) / float(quantities.sensitivities(run)[0])
 
 
-def _walks(run: TrainingRun, steps: int, start: float) -> Laws:
-    """The laws of both walks after the last `steps`, from one start."""
-    half = quantities.diameter(run) / 2.0
-    noise, drift = float(quantities.noises(run)[0]), float(quantities.sensitivities(run)[0])
-    length = run.batches.batches_per_epoch
-    idle = Step(IDENTITY, (IDENTITY, IDENTITY), noise, (-half, half))
-    seen = Step(IDENTITY, (IDENTITY, linear(1.0, offset=drift)), noise, (-half, half))
-    # The example is in the last batch of an epoch; a cut epoch, at the end, does not see it.
-    first = run.steps - steps
-    listed = [seen if k % length == length - 1 else idle for k in range(first, run.steps)]
-    return last_laws(Pair(start, listed, None, quantities.release_noise(run)), _WIDTH)
-
-
-def _thresholds(run: TrainingRun, steps: int) -> ThresholdsLowerProfile:
+def _threshold_profile(run: TrainingRun, steps: int) -> ThresholdLowerProfile:
+    """The tests by all edges of panels, from the laws of the last `steps`."""
     half = quantities.diameter(run) / 2.0
     if steps == run.steps:
         laws = _walks(run, steps, 0.0)
@@ -112,9 +90,22 @@ def _thresholds(run: TrainingRun, steps: int) -> ThresholdsLowerProfile:
     if at_zero:
         false.append(drifting.below_at_most[[middle]])
         true.append(np.array([down(0.5, ulps(4))]))
-    return ThresholdsLowerProfile(
+    return ThresholdLowerProfile(
         np.minimum(np.concatenate(false), 1.0), np.maximum(np.concatenate(true), 0.0)
     )
+
+
+def _walks(run: TrainingRun, steps: int, start: float) -> Laws:
+    """The laws of both walks after the last `steps`, from one start."""
+    half = quantities.diameter(run) / 2.0
+    noise, drift = float(quantities.noises(run)[0]), float(quantities.sensitivities(run)[0])
+    length = run.batches.batches_per_epoch
+    idle = Step(IDENTITY, (IDENTITY, IDENTITY), noise, (-half, half))
+    seen = Step(IDENTITY, (IDENTITY, linear(1.0, offset=drift)), noise, (-half, half))
+    # The example is in the last batch of an epoch; a cut epoch, at the end, does not see it.
+    first = run.steps - steps
+    listed = [seen if k % length == length - 1 else idle for k in range(first, run.steps)]
+    return last_laws(Pair(start, listed, None, quantities.release_noise(run)), _PANEL_WIDTH)
 
 
 @dataclass(frozen=True)
@@ -129,7 +120,8 @@ class _Tails:
 
 
 def _tails(laws: Laws, world: int) -> _Tails:
-    _, weights = quadrature.nodes_of(laws.edges)
+    """Both tails of the law of one world, bounded from both sides."""
+    _, weights = nodes_of(laws.edges)
     masses = (weights * laws.densities[..., world]).sum(axis=1)
     low, high = laws.atoms[:, world]
     below = low + np.concatenate([[0.0], np.cumsum(masses)])
@@ -144,7 +136,7 @@ def _tails(laws: Laws, world: int) -> _Tails:
     )
 
 
-def _by_levy(run: TrainingRun) -> OneTestLowerProfile:
+def _levy_profile(run: TrainingRun) -> OneTestLowerProfile:
     """The test "x <= 0", its probability under drift bounded by Levy's inequality."""
     length = run.batches.batches_per_epoch
     most, k = run.steps // length, _diameter_in_drifts(run)
@@ -158,9 +150,6 @@ def _by_levy(run: TrainingRun) -> OneTestLowerProfile:
     if not least < 0.5:
         return _NO_TEST
     return OneTestLowerProfile(fpr=least, power=down(0.5, MILLIONS_OF_ROUNDINGS))
-
-
-_NO_TEST = OneTestLowerProfile(fpr=1.0, power=1.0)
 
 
 def _no_room(run: TrainingRun) -> str | None:

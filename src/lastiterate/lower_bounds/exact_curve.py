@@ -11,8 +11,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array, down, ulps, up
 from lastiterate._numerics.search import bracket, least_met
-from lastiterate.lower_bounds import line as quadrature
-from lastiterate.lower_bounds.line import Laws
+from lastiterate.lower_bounds.line import NODES, Laws, to_legendre
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.profile.profile import least_misses
 
@@ -20,7 +19,7 @@ _LARGEST_EPSILON = 100.0
 _RESOLUTION = 1e-10  # of epsilon
 _SUBCELLS = 8
 _IGNORED = 1e-16  # a panel whose integrand may change sign, but weighs less than this
-_SERIES_ROUNDING = ulps(64 * quadrature.NODES)  # in units of a panel's largest density
+_SERIES_ROUNDING = ulps(64 * NODES)  # in units of a panel's largest density
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class ExactCurve:
     @cached_property
     def _series(self) -> Array:
         """Legendre coefficients of the densities: panel, world, degree."""
-        return np.asarray(np.swapaxes(self.laws.densities, 1, 2) @ quadrature.to_legendre().T)
+        return np.asarray(np.swapaxes(self.laws.densities, 1, 2) @ to_legendre().T)
 
     @cached_property
     def _scale(self) -> Array:
@@ -138,7 +137,7 @@ class ExactCurve:
     def _cells(self) -> tuple[Array, Array]:
         """Masses of equal parts of panels and of atoms, from below and from above."""
         ends = np.linspace(-1.0, 1.0, _SUBCELLS + 1)
-        integrals = np.polynomial.legendre.legint(np.eye(quadrature.NODES), axis=0)
+        integrals = np.polynomial.legendre.legint(np.eye(NODES), axis=0)
         parts = np.diff(np.polynomial.legendre.legval(ends, integrals), axis=1)
         masses = np.einsum("pwd,dc->pcw", self._series, parts)
         masses *= self._lengths[:, None, None] / 2.0

@@ -37,13 +37,13 @@ from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import Gradients, gradient_reach, has_bounded_gradients, local_curvatures
 from lastiterate.run.training_run import TrainingRun
 
-_MOST_STEPS = 200_000
-
-_QUICK_STEPS = 5_000  # of those whose later positions need not be the most exposed
-
-_CURVATURES = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)  # of the largest
-
-_LATEST = (1, 2, 4, 8, 16, 32, 64)  # positions, from the end
+_MAX_STEPS = 200_000
+_MAX_QUICK_STEPS = 5_000  # of those whose later positions need not be the most exposed
+_CURVATURE_SHARES = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)  # of the largest
+_LATEST_POSITIONS = (1, 2, 4, 8, 16, 32, 64)  # from the end
+_LARGEST_CONTRACTION_LOG = 5.0  # by all curved steps together; a logarithm
+_PENALTY_PUSHES = (0.0, 0.5, 0.9)  # by the penalty at the kink, in units of the bound
+_LARGEST_START = 1e280
 
 
 def late_curvature_lower_bound(run: TrainingRun) -> BestLowerProfile:
@@ -77,7 +77,7 @@ def passages(run: TrainingRun) -> Iterator[Passage]:
     """The passage of each position and curvature that is lost least."""
     for position in _positions(run):
         losses = KinkedLosses(run, position)
-        for share in _CURVATURES:
+        for share in _CURVATURE_SHARES:
             found = losses.passages(share * losses.largest_curvature)
             best = min(found, key=lambda passage: passage.lost, default=None)
             if best is not None and best.lost < 1.0:
@@ -91,69 +91,7 @@ def _positions(run: TrainingRun) -> list[int]:
     order = sorted((k for k in range(count) if latest[k] >= 0), key=lambda k: -latest[k])
     if run.has_plain_steps:
         return order[:1]
-    return [order[k - 1] for k in _LATEST if k <= len(order)]
-
-
-def _gradients(run: TrainingRun) -> list[Gradients]:
-    bound = gradient_reach(run) / run.sensitivity
-    return [Gradients(-bound, 1.0 - bound, (-bound, bound))]
-
-
-def _unbounded_gradients(run: TrainingRun) -> str | None:
-    return None if has_bounded_gradients(run) else "gradients of any size"
-
-
-def _no_curvature(run: TrainingRun) -> str | None:
-    span, penalty = local_curvatures(run), run.loss.regulariser
-    if span is None or not span[0] <= penalty:
-        return f"{run.loss!r}"
-    if not (span[1] > penalty and float(np.max(run.step_size)) * penalty < 1.0):
-        return f"no curvature but the penalty's, {penalty!r}"
-    return None
-
-
-def _alone(run: TrainingRun) -> str | None:
-    alone = seen_together(run) == run.batches.batch_size
-    return f"batch_size={run.batches.batch_size}" if alone else None
-
-
-LOWER_BOUNDS = (
-    LowerBound(
-        id="lower/late-curvature",
-        gives="the privacy of iterates that meet curvature shortly before the end",
-        covers=rules(Resampling.NEVER, exact_size=True),
-        needs=(
-            conditions.UNBOUNDED,
-            Hypothesis(
-                "a bound on gradients", _unbounded_gradients, "see lower/drifting for plain steps"
-            ),
-            Hypothesis(
-                "losses that may be linear but for the penalty, and curved elsewhere",
-                _no_curvature,
-                "see lower/quadratic",
-            ),
-            Hypothesis("other examples in each batch", _alone, "see lower/quadratic"),
-            MOMENTUM_OR_AVERAGE,
-            conditions.at_most_steps(_MOST_STEPS),
-        ),
-        beyond_plain_steps=True,
-        source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
-        evaluate=late_curvature_lower_bound,
-        gradients=_gradients,
-        quick=lambda run: run.has_plain_steps or run.steps <= _QUICK_STEPS,
-    ),
-)
-
-
-# Ways past a kink: losses that are flat up to a point and curved from there on.
-#
-# `late_curvature` says which instances these are, and why their results are all but Gaussian.
-
-_MOST_CONTRACTED = 5.0  # by all curved steps together; a logarithm
-
-_PUSHES = (0.0, 0.5, 0.9)  # by the penalty at the kink, in units of the bound
-
-_FARTHEST = 1e280
+    return [order[k - 1] for k in _LATEST_POSITIONS if k <= len(order)]
 
 
 @dataclass(frozen=True)
@@ -169,7 +107,7 @@ class KinkedLosses:
 
     @cached_property
     def share(self) -> Array:
-        """The share of each batch that the example, or its person, has; up to the last of them."""
+        """The share that the example, or its person, has of each batch up to the last with it."""
         seen = self.run.batches.participations(self.position, self.run.steps)
         shares = np.zeros(int(seen.max()) + 1)
         shares[seen] = seen_together(self.run) / self.run.batches.batch_size
@@ -241,7 +179,7 @@ class KinkedLosses:
                 if total > 0.0:
                     best = max(best, (abs(gap + before) / math.sqrt(total), k))
                 contracted += self._effective_step(k) * curvature
-            if contracted > _MOST_CONTRACTED:
+            if contracted > _LARGEST_CONTRACTION_LOG:
                 break
         return best
 
@@ -262,10 +200,12 @@ class KinkedLosses:
         """Starts from which the penalty helps to pass the kink, as far as there is one."""
         if not self.penalty > 0.0:
             yield 0.0
-        elif abs(float(self.reach[first, 0])) > 1.0 / _FARTHEST:
+        elif abs(float(self.reach[first, 0])) > 1.0 / _LARGEST_START:
             reached, moved = float(self.reach[first, 0]), float(self.flat_means[0, first, 0])
-            starts = ((-push * self.bound / self.penalty - moved) / reached for push in _PUSHES)
-            yield from (start for start in starts if abs(start) < _FARTHEST)
+            starts = (
+                (-push * self.bound / self.penalty - moved) / reached for push in _PENALTY_PUSHES
+            )
+            yield from (start for start in starts if abs(start) < _LARGEST_START)
 
 
 @dataclass(frozen=True)
@@ -366,3 +306,54 @@ def _beyond(means: Array, limit: float, variances: Array) -> float:
         spread = up(np.sqrt(np.maximum(variances, TINY)), MILLIONS_OF_ROUNDINGS)
         each = np.where(room > 0.0, ndtr(-room / spread), 1.0)
     return up(float(each.sum(axis=1).max()), MILLIONS_OF_ROUNDINGS) + TINY
+
+
+def _gradients(run: TrainingRun) -> list[Gradients]:
+    bound = gradient_reach(run) / run.sensitivity
+    return [Gradients(-bound, 1.0 - bound, (-bound, bound))]
+
+
+def _unbounded_gradients(run: TrainingRun) -> str | None:
+    return None if has_bounded_gradients(run) else "gradients of any size"
+
+
+def _no_curvature(run: TrainingRun) -> str | None:
+    span, penalty = local_curvatures(run), run.loss.regulariser
+    if span is None or not span[0] <= penalty:
+        return f"{run.loss!r}"
+    if not (span[1] > penalty and float(np.max(run.step_size)) * penalty < 1.0):
+        return f"no curvature but the penalty's, {penalty!r}"
+    return None
+
+
+def _no_others(run: TrainingRun) -> str | None:
+    alone = seen_together(run) == run.batches.batch_size
+    return f"batch_size={run.batches.batch_size}" if alone else None
+
+
+LOWER_BOUNDS = (
+    LowerBound(
+        id="lower/late-curvature",
+        gives="the privacy of iterates that meet curvature shortly before the end",
+        covers=rules(Resampling.NEVER, exact_size=True),
+        needs=(
+            conditions.UNBOUNDED,
+            Hypothesis(
+                "a bound on gradients", _unbounded_gradients, "see lower/drifting for plain steps"
+            ),
+            Hypothesis(
+                "losses that may be linear but for the penalty, and curved elsewhere",
+                _no_curvature,
+                "see lower/quadratic",
+            ),
+            Hypothesis("other examples in each batch", _no_others, "see lower/quadratic"),
+            MOMENTUM_OR_AVERAGE,
+            conditions.at_most_steps(_MAX_STEPS),
+        ),
+        beyond_plain_steps=True,
+        source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
+        evaluate=late_curvature_lower_bound,
+        gradients=_gradients,
+        quick=lambda run: run.has_plain_steps or run.steps <= _MAX_QUICK_STEPS,
+    ),
+)

@@ -1,10 +1,35 @@
-r"""One noisy iteration on the line, on two adjacent data sets.
+r"""One noisy iteration on the line, on two adjacent data sets, and the laws of its last iterate.
 
 .. math:: x_k = \mathrm{clip}(\phi_k(x_{k-1}) + N(0, n_k^2))
 
 where :math:`\phi_k` is `still` when the example in question is not in the batch, and otherwise one
 of the two maps of `takes`, according to the world.  Everything is in parameter space: slopes are
-1 - eta f'', shifts are eta L/b, noise is eta sigma.
+1 - eta f'', shifts are eta L/b, noise is eta sigma.  So a loss that is m-strongly convex and
+M-smooth gives a piecewise-linear map with slopes in [1 - eta M, 1 - eta m].
+
+**Laws.** Weighted points are pushed through every step.  After a step a law is a Gaussian mixture,
+cut off by the projection: its density is summed over Gauss-Legendre nodes, and the projection's two
+atoms are points of their own.  Panels end at every kink of the next maps, so that within one
+everything is analytic.
+
+The error is in two parts.  `absolute` bounds the mass that is misplaced: by the quadrature
+(`integration_error`), beyond `REACH` standard deviations of a source, and in panels at either end
+that hold less than `LOST`; a Markov kernel does not enlarge it.  `relative` bounds the rounding of
+every density: all terms are positive.
+
+**Quadrature.** If f is analytic in the Bernstein ellipse of parameter :math:`\varrho` about a panel
+and at most K there, its Chebyshev series cut after degree d is off by at most
+:math:`2K\varrho^{-d}/(\varrho - 1)`.  Quadrature with n nodes is exact for degree 2n - 1 and has
+weights of sum 2, so it is off by at most :math:`8K\varrho^{1-2n}/(\varrho-1)` half lengths;
+interpolation in the nodes by at most :math:`1 + \Lambda` times the cut of degree n - 1, where
+:math:`\Lambda \le 2\sqrt n` is the Lebesgue constant.  This holds when f is a density of a
+Gaussian mixture of standard deviation s, or that times the Gaussian density of the next step, whose
+mean is linear on the panel: both are entire, and
+
+.. math:: |\varphi_s(x + i\tau - u)| = e^{\tau^2/2s^2} \varphi_s(x - u).
+
+The bound is computed as the least over :math:`\varrho`; a mixture's density is at most
+:math:`1/(s\sqrt{2\pi})`.
 """
 
 from __future__ import annotations
@@ -24,6 +49,87 @@ from lastiterate.errors import InvalidParameter, InvalidType, NumericalFailure
 from lastiterate.lower_bounds.participation import Always, Participation
 
 Interval = tuple[float, float]
+REACH = 9.5  # standard deviations
+LOST = 1e-22  # mass
+NODES = 16
+_MASS_BEYOND_REACH = 2.0 * float(ndtr(-REACH))
+_LONGEST_LAST_PANEL = 0.5  # standard deviations of the last noise to a panel
+_MAX_NODES = 60_000
+_MAX_KEPT_KERNELS = 24
+_RHO = np.geomspace(1.2, 200.0, 400)
+_REAL, _IMAGINARY = (_RHO + 1.0 / _RHO) / 2.0, (_RHO - 1.0 / _RHO) / 2.0
+_ROOT_TWO_PI = float(np.sqrt(2.0 * np.pi))
+
+
+@dataclass(frozen=True)
+class PiecewiseLinear:
+    """The map through (knots, values), with the given slopes outside the knots.
+
+    Examples
+    --------
+    >>> hinge = PiecewiseLinear((0.0,), (0.0,), 0.0, 1.0)
+    >>> hinge(np.array([-1.0, 2.0]))
+    array([0., 2.])
+    """
+
+    knots: tuple[float, ...]
+    values: tuple[float, ...]
+    left_slope: float
+    right_slope: float
+
+    def __post_init__(self) -> None:
+        for name in ("knots", "values"):
+            numbers = _check.numbers(name, getattr(self, name), at_least=-1e300)
+            object.__setattr__(self, name, tuple(numbers.tolist()))
+        if len(self.values) != len(self.knots):
+            must_be = f"as many as the {len(self.knots)} knots"
+            raise InvalidParameter("values", self.values, must_be=must_be)
+        if any(not a < b for a, b in pairwise(self.knots)):
+            raise InvalidParameter("knots", self.knots, must_be="increasing numbers")
+        for name in ("left_slope", "right_slope"):
+            object.__setattr__(self, name, _check.number(name, getattr(self, name)))
+
+    def __call__(self, x: Array) -> Array:
+        inside = np.interp(x, self.knots, self.values)
+        left, right = np.minimum(x - self.knots[0], 0.0), np.maximum(x - self.knots[-1], 0.0)
+        return np.asarray(inside + self.left_slope * left + self.right_slope * right)
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """The slope of every piece, from left to right."""
+        inside = np.diff(self.values) / np.diff(self.knots)
+        return (self.left_slope, *inside.tolist(), self.right_slope)
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        """The knots at which the slope changes."""
+        slopes = self.slopes
+        return tuple(x for x, a, b in zip(self.knots, slopes, slopes[1:], strict=False) if a != b)
+
+    @property
+    def steepest(self) -> float:
+        """The largest slope, in absolute value."""
+        return max(abs(slope) for slope in self.slopes)
+
+    def shifted(self, amount: float) -> PiecewiseLinear:
+        """The map plus a constant."""
+        values = tuple(value + amount for value in self.values)
+        return PiecewiseLinear(self.knots, values, self.left_slope, self.right_slope)
+
+
+def linear(slope: float, offset: float = 0.0) -> PiecewiseLinear:
+    """x -> slope x + offset: a gradient step on a quadratic."""
+    return PiecewiseLinear((0.0,), (offset,), slope, slope)
+
+
+def bent(inner: float, outer: float, half_width: float, centre: float = 0.0) -> PiecewiseLinear:
+    """Slope `inner` within `half_width` of the centre, which stays, and `outer` beyond."""
+    reach = inner * half_width
+    ends = (centre - half_width, centre + half_width)
+    return PiecewiseLinear(ends, (centre - reach, centre + reach), outer, outer)
+
+
+IDENTITY = linear(1.0)
 
 
 @dataclass(frozen=True)
@@ -99,30 +205,6 @@ class Pair:
         return (*self.steps, release)
 
 
-# The two laws of the last iterate, by pushing weighted points through every step.
-#
-# After a step a law is a Gaussian mixture, cut off by the projection: its density is summed over
-# Gauss-Legendre nodes, and the projection's two atoms are points of their own.  Panels end at every
-# kink of the next maps, so that within one everything is analytic.
-#
-# The error is in two parts.  `absolute` bounds the mass that is misplaced: by the quadrature
-# (`quadrature.integration_error`), beyond `REACH` standard deviations of a source, and in panels at
-# either end that hold less than `LOST`; a Markov kernel does not enlarge it.  `relative` bounds the
-# rounding of every density: all terms are positive.
-
-REACH = 9.5
-
-LOST = 1e-22
-
-_BEYOND = 2.0 * float(ndtr(-REACH))
-
-_FINEST = 0.5  # standard deviations of the last noise to a panel
-
-_MOST_NODES = 60_000
-
-_KEPT_KERNELS = 24
-
-
 @dataclass(frozen=True)
 class Laws:
     """Densities at the nodes of panels, and atoms; the last axis is the world."""
@@ -134,63 +216,21 @@ class Laws:
     relative: float
 
 
-@dataclass
-class _Points:
-    """Weighted points: masses has axes point, world, hidden state."""
-
-    points: Array
-    masses: Array
-    absolute: float = 0.0
-    relative: float = 0.0
-
-
-@dataclass
-class _Kernels:
-    """Matrices from masses of sources to densities at targets, kept while they recur."""
-
-    kept: dict[tuple[object, ...], tuple[csc_array, int]] = field(default_factory=dict)
-
-    def between(self, centres: Array, targets: Array, std: float) -> tuple[csc_array, int]:
-        """The matrix, and the most terms in one of its rows."""
-        key = (centres.tobytes(), targets.tobytes(), std)
-        if key not in self.kept:
-            if len(self.kept) >= _KEPT_KERNELS:
-                self.kept.pop(next(iter(self.kept)))
-            self.kept[key] = _gaussians(centres, targets, std)
-        return self.kept[key]
-
-
-def _gaussians(centres: Array, targets: Array, std: float) -> tuple[csc_array, int]:
-    first = np.searchsorted(targets, centres - REACH * std)
-    last = np.searchsorted(targets, centres + REACH * std)
-    ends = np.concatenate([[0], np.cumsum(last - first)])
-    rows = np.arange(ends[-1]) + np.repeat(first - ends[:-1], last - first)
-    z = targets[rows]
-    z -= np.repeat(centres, last - first)
-    z /= std
-    np.multiply(z, z, out=z)
-    z *= -0.5
-    np.exp(z, out=z)
-    z /= std * np.sqrt(2.0 * np.pi)
-    terms = int(np.bincount(rows, minlength=1).max())
-    return csc_array((z, rows, ends), shape=(targets.size, centres.size)), terms
-
-
 def last_laws(pair: Pair, width: float) -> Laws:
     """The laws of the last iterate; panels are `width` standard deviations long."""
     steps, kernels = pair.noisy_steps, _Kernels()
     start = np.broadcast_to(pair.participation.start, (1, 2, pair.participation.start.size))
     law = _Points(np.array([pair.start]), start.copy())
     for k, step in enumerate(steps[:-1]):
-        law = _pushed(law, step, steps[k + 1], _Fork.of(pair, k), kernels, width)
+        law = _push(law, step, steps[k + 1], _Fork.of(pair, k), kernels, width)
     last = steps[-1]
-    longest = min(_FINEST, width) * last.noise_std
+    longest = min(_LONGEST_LAST_PANEL, width) * last.noise_std
     edges = _window(law, last, longest, ())
     nodes, _ = nodes_of(edges)
-    density, atoms, relative = _after(
+    density, atoms, relative = _laws_after(
         law, last, _Fork.of(pair, len(steps) - 1), nodes.ravel(), kernels
     )
-    absolute = law.absolute + 2 * _BEYOND + interpolation_error(edges, last.noise_std)
+    absolute = law.absolute + 2 * _MASS_BEYOND_REACH + interpolation_error(edges, last.noise_std)
     if not (np.isfinite(density).all() and absolute < np.inf):
         raise NumericalFailure("the laws of the last iterate are not finite.")
     return Laws(
@@ -217,17 +257,67 @@ class _Fork:
         return _Fork(np.eye(states), np.zeros((states, states)))
 
 
-def _branches(law: _Points, step: Step, fork: _Fork) -> list[tuple[PiecewiseLinear, int, Array]]:
-    """(map, world, masses that go through it), for all that carry mass."""
-    return [
-        (chosen, world, masses)
-        for world in (0, 1)
-        for chosen, chances in ((step.still, fork.stays), (step.takes[world], fork.takes))
-        if chances.any() and (masses := law.masses[:, world] @ chances).any()
-    ]
+@dataclass
+class _Points:
+    """Weighted points: masses has axes point, world, hidden state."""
+
+    points: Array
+    masses: Array
+    absolute: float = 0.0
+    relative: float = 0.0
 
 
-def _after(
+def _push(
+    law: _Points, step: Step, following: Step, fork: _Fork, kernels: _Kernels, width: float
+) -> _Points:
+    """The law after one step, as points at the nodes of panels for the next."""
+    steepest = max(chosen.steepest for chosen in following.maps)
+    shortest = min(step.noise_std, following.noise_std / max(steepest, 1e-9))
+    kinks = tuple(x for chosen in following.maps for x in chosen.kinks)
+    edges = _window(law, step, width * shortest, kinks)
+    nodes, weights = nodes_of(edges)
+    density, atoms, relative = _laws_after(law, step, fork, nodes.ravel(), kernels)
+    masses = weights[..., None, None] * density.reshape(*nodes.shape, *density.shape[1:])
+    held, dropped = _panels_that_hold(masses.sum(axis=(1, 2, 3)))
+    missed = integration_error(edges, step.noise_std, following.noise_std, steepest)
+    points, masses = nodes[held].ravel(), masses[held].reshape(-1, *density.shape[1:])
+    if step.domain is not None:
+        points = np.concatenate([points, step.domain])
+        masses = np.concatenate([masses, atoms])
+    absolute = law.absolute + missed + 2 * _MASS_BEYOND_REACH + dropped
+    return _Points(points, masses, absolute, law.relative + relative)
+
+
+def _panels_that_hold(masses: Array) -> tuple[slice, float]:
+    """The panels between those at the ends that hold less than `LOST`, and what those hold."""
+    from_left, from_right = np.cumsum(masses), np.cumsum(masses[::-1])
+    first = int(np.searchsorted(from_left, LOST))
+    last = masses.size - int(np.searchsorted(from_right, LOST))
+    if not first < last:
+        return slice(0, masses.size), 0.0
+    return slice(first, last), 2 * LOST
+
+
+def _window(law: _Points, step: Step, longest: float, cuts: tuple[float, ...]) -> Array:
+    """Panels over all that the step may reach, but for `_MASS_BEYOND_REACH`."""
+    images = [chosen(law.points) for chosen in step.maps]
+    reach = REACH * step.noise_std
+    low = min(float(image.min()) for image in images) - reach
+    high = max(float(image.max()) for image in images) + reach
+    cut = step.domain or (-np.inf, np.inf)
+    low, high = max(low, cut[0]), min(high, cut[1])
+    if not low < high:  # all is projected onto one end
+        low, high = cut
+    if not (high - low) / longest < _MAX_NODES / NODES:
+        raise NumericalFailure(
+            f"the iterates spread over {(high - low) / longest:.3g} panels, too many for a grid; "
+            "use fewer steps, or maps that expand less."
+        )
+    edges = panels(low, high, longest, (*cuts, *cut))
+    return np.asarray(edges[(edges >= cut[0]) & (edges <= cut[1])])
+
+
+def _laws_after(
     law: _Points, step: Step, fork: _Fork, targets: Array, kernels: _Kernels
 ) -> tuple[Array, Array, float]:
     """Densities at the targets, atoms below and above, and the rounding of a density."""
@@ -250,157 +340,61 @@ def _after(
     return density, atoms, rounding
 
 
-def _window(law: _Points, step: Step, longest: float, cuts: tuple[float, ...]) -> Array:
-    """Panels over all that the step may reach, but for `_BEYOND`."""
-    images = [chosen(law.points) for chosen in step.maps]
-    reach = REACH * step.noise_std
-    low = min(float(image.min()) for image in images) - reach
-    high = max(float(image.max()) for image in images) + reach
-    cut = step.domain or (-np.inf, np.inf)
-    low, high = max(low, cut[0]), min(high, cut[1])
-    if not low < high:  # all is projected onto one end
-        low, high = cut
-    if not (high - low) / longest < _MOST_NODES / NODES:
-        raise NumericalFailure(
-            f"the iterates spread over {(high - low) / longest:.3g} panels, too many for a grid; "
-            "use fewer steps, or maps that expand less."
-        )
-    edges = panels(low, high, longest, (*cuts, *cut))
-    return np.asarray(edges[(edges >= cut[0]) & (edges <= cut[1])])
+def _branches(law: _Points, step: Step, fork: _Fork) -> list[tuple[PiecewiseLinear, int, Array]]:
+    """(map, world, masses that go through it), for all that carry mass."""
+    return [
+        (chosen, world, masses)
+        for world in (0, 1)
+        for chosen, chances in ((step.still, fork.stays), (step.takes[world], fork.takes))
+        if chances.any() and (masses := law.masses[:, world] @ chances).any()
+    ]
 
 
-def _pushed(
-    law: _Points, step: Step, following: Step, fork: _Fork, kernels: _Kernels, width: float
-) -> _Points:
-    steepest = max(chosen.steepest for chosen in following.maps)
-    shortest = min(step.noise_std, following.noise_std / max(steepest, 1e-9))
-    kinks = tuple(x for chosen in following.maps for x in chosen.kinks)
-    edges = _window(law, step, width * shortest, kinks)
-    nodes, weights = nodes_of(edges)
-    density, atoms, relative = _after(law, step, fork, nodes.ravel(), kernels)
-    masses = weights[..., None, None] * density.reshape(*nodes.shape, *density.shape[1:])
-    held, dropped = _held(masses.sum(axis=(1, 2, 3)))
-    missed = integration_error(edges, step.noise_std, following.noise_std, steepest)
-    points, masses = nodes[held].ravel(), masses[held].reshape(-1, *density.shape[1:])
-    if step.domain is not None:
-        points = np.concatenate([points, step.domain])
-        masses = np.concatenate([masses, atoms])
-    absolute = law.absolute + missed + 2 * _BEYOND + dropped
-    return _Points(points, masses, absolute, law.relative + relative)
+@dataclass
+class _Kernels:
+    """Matrices from masses of sources to densities at targets, kept while they recur."""
+
+    kept: dict[tuple[object, ...], tuple[csc_array, int]] = field(default_factory=dict)
+
+    def between(self, centres: Array, targets: Array, std: float) -> tuple[csc_array, int]:
+        """The matrix, and the most terms in one of its rows."""
+        key = (centres.tobytes(), targets.tobytes(), std)
+        if key not in self.kept:
+            if len(self.kept) >= _MAX_KEPT_KERNELS:
+                self.kept.pop(next(iter(self.kept)))
+            self.kept[key] = _gaussian_kernel(centres, targets, std)
+        return self.kept[key]
 
 
-def _held(masses: Array) -> tuple[slice, float]:
-    """The panels between those at the ends that hold less than `LOST`, and what those hold."""
-    from_left, from_right = np.cumsum(masses), np.cumsum(masses[::-1])
-    first = int(np.searchsorted(from_left, LOST))
-    last = masses.size - int(np.searchsorted(from_right, LOST))
-    if not first < last:
-        return slice(0, masses.size), 0.0
-    return slice(first, last), 2 * LOST
+def _gaussian_kernel(centres: Array, targets: Array, std: float) -> tuple[csc_array, int]:
+    """The matrix of `_Kernels.between`, without sources farther than `REACH`."""
+    first = np.searchsorted(targets, centres - REACH * std)
+    last = np.searchsorted(targets, centres + REACH * std)
+    ends = np.concatenate([[0], np.cumsum(last - first)])
+    rows = np.arange(ends[-1]) + np.repeat(first - ends[:-1], last - first)
+    z = targets[rows]
+    z -= np.repeat(centres, last - first)
+    z /= std
+    np.multiply(z, z, out=z)
+    z *= -0.5
+    np.exp(z, out=z)
+    z /= std * np.sqrt(2.0 * np.pi)
+    terms = int(np.bincount(rows, minlength=1).max())
+    return csc_array((z, rows, ends), shape=(targets.size, centres.size)), terms
 
 
-# Continuous piecewise-linear maps of the line: a gradient step on a one-dimensional loss.
-#
-# A step of size eta on a loss f is x - eta f'(x), so its slopes are 1 - eta f'': a loss that is
-# m-strongly convex and M-smooth gives slopes in [1 - eta M, 1 - eta m].
+def panels(low: float, high: float, longest: float, cuts: tuple[float, ...]) -> Array:
+    """Edges of panels that cover [low, high], on a lattice, and split at the cuts."""
+    first, last = np.floor(low / longest), np.ceil(high / longest)
+    lattice = longest * np.arange(first, last + 1.0)
+    return np.unique(np.concatenate([lattice, [x for x in cuts if lattice[0] < x < lattice[-1]]]))
 
 
-@dataclass(frozen=True)
-class PiecewiseLinear:
-    """The map through (knots, values), with the given slopes outside the knots.
-
-    Examples
-    --------
-    >>> hinge = PiecewiseLinear((0.0,), (0.0,), 0.0, 1.0)
-    >>> hinge(np.array([-1.0, 2.0]))
-    array([0., 2.])
-    """
-
-    knots: tuple[float, ...]
-    values: tuple[float, ...]
-    left_slope: float
-    right_slope: float
-
-    def __post_init__(self) -> None:
-        for name in ("knots", "values"):
-            numbers = _check.numbers(name, getattr(self, name), at_least=-1e300)
-            object.__setattr__(self, name, tuple(numbers.tolist()))
-        if len(self.values) != len(self.knots):
-            must_be = f"as many as the {len(self.knots)} knots"
-            raise InvalidParameter("values", self.values, must_be=must_be)
-        if any(not a < b for a, b in pairwise(self.knots)):
-            raise InvalidParameter("knots", self.knots, must_be="increasing numbers")
-        for name in ("left_slope", "right_slope"):
-            object.__setattr__(self, name, _check.number(name, getattr(self, name)))
-
-    def __call__(self, x: Array) -> Array:
-        inside = np.interp(x, self.knots, self.values)
-        left, right = np.minimum(x - self.knots[0], 0.0), np.maximum(x - self.knots[-1], 0.0)
-        return np.asarray(inside + self.left_slope * left + self.right_slope * right)
-
-    @property
-    def slopes(self) -> tuple[float, ...]:
-        """The slope of every piece, from left to right."""
-        inside = np.diff(self.values) / np.diff(self.knots)
-        return (self.left_slope, *inside.tolist(), self.right_slope)
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        """The knots at which the slope changes."""
-        slopes = self.slopes
-        return tuple(x for x, a, b in zip(self.knots, slopes, slopes[1:], strict=False) if a != b)
-
-    @property
-    def steepest(self) -> float:
-        """The largest slope, in absolute value."""
-        return max(abs(slope) for slope in self.slopes)
-
-    def shifted(self, amount: float) -> PiecewiseLinear:
-        """The map plus a constant."""
-        values = tuple(value + amount for value in self.values)
-        return PiecewiseLinear(self.knots, values, self.left_slope, self.right_slope)
-
-
-def linear(slope: float, offset: float = 0.0) -> PiecewiseLinear:
-    """x -> slope x + offset: a gradient step on a quadratic."""
-    return PiecewiseLinear((0.0,), (offset,), slope, slope)
-
-
-def bent(inner: float, outer: float, half_width: float, centre: float = 0.0) -> PiecewiseLinear:
-    """Slope `inner` within `half_width` of the centre, which stays, and `outer` beyond."""
-    reach = inner * half_width
-    ends = (centre - half_width, centre + half_width)
-    return PiecewiseLinear(ends, (centre - reach, centre + reach), outer, outer)
-
-
-IDENTITY = linear(1.0)
-
-
-# Gauss-Legendre panels, and how far off they can be.
-#
-# **Bound.** If f is analytic in the Bernstein ellipse of parameter :math:`\varrho` about a panel
-# and
-# at most K there, its Chebyshev series cut after degree d is off by at most
-# :math:`2K\varrho^{-d}/(\varrho - 1)`.  Quadrature with n nodes is exact for degree 2n - 1 and has
-# weights of sum 2, so it is off by at most :math:`8K\varrho^{1-2n}/(\varrho-1)` half lengths;
-# interpolation in the nodes by at most :math:`1 + \Lambda` times the cut of degree n - 1, where
-# :math:`\Lambda \le 2\sqrt n` is the Lebesgue constant.
-#
-# **Holds when.** f is a density of a Gaussian mixture of standard deviation s, or that times the
-# Gaussian density of the next step, whose mean is linear on the panel: both are entire, and
-#
-# .. math:: |\varphi_s(x + i\tau - u)| = e^{\tau^2/2s^2} \varphi_s(x - u).
-#
-# **Computed as** the least over :math:`\varrho`; a mixture's density is at most
-# :math:`1/(s\sqrt{2\pi})`.
-
-NODES = 16
-
-_RHO = np.geomspace(1.2, 200.0, 400)
-
-_REAL, _IMAGINARY = (_RHO + 1.0 / _RHO) / 2.0, (_RHO - 1.0 / _RHO) / 2.0
-
-_ROOT_TWO_PI = float(np.sqrt(2.0 * np.pi))
+def nodes_of(edges: Array) -> tuple[Array, Array]:
+    """The nodes of every panel (a row each), and their weights."""
+    nodes, weights = rule()
+    half = np.diff(edges)[:, None] / 2.0
+    return edges[:-1, None] + half * (nodes + 1.0), half * weights
 
 
 @cache
@@ -414,20 +408,6 @@ def rule() -> tuple[Array, Array]:
 def to_legendre() -> Array:
     """The matrix from values at the nodes to Legendre coefficients."""
     return np.asarray(np.linalg.inv(np.polynomial.legendre.legvander(rule()[0], NODES - 1)))
-
-
-def nodes_of(edges: Array) -> tuple[Array, Array]:
-    """The nodes of every panel (a row each), and their weights."""
-    nodes, weights = rule()
-    half = np.diff(edges)[:, None] / 2.0
-    return edges[:-1, None] + half * (nodes + 1.0), half * weights
-
-
-def panels(low: float, high: float, longest: float, cuts: tuple[float, ...]) -> Array:
-    """Edges of panels that cover [low, high], on a lattice, and split at the cuts."""
-    first, last = np.floor(low / longest), np.ceil(high / longest)
-    lattice = longest * np.arange(first, last + 1.0)
-    return np.unique(np.concatenate([lattice, [x for x in cuts if lattice[0] < x < lattice[-1]]]))
 
 
 def integration_error(edges: Array, std: float, next_std: float, slope: float) -> float:

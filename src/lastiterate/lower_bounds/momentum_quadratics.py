@@ -12,6 +12,10 @@ to step is longer than noise ever carries it.  Where it is at step k is then kno
 points differ.  On an interval around each of them, long beside the noise and short beside the way,
 the curvature may be any admitted one, another in each step.  On the way between them the example's
 linear term may change its sign, so that no participations cancel: :math:`\sum_k V_k |w_k|`.
+
+**State.** It is the iterate x and the momentum's buffer, or x and the average of iterates.  A
+gradient is `slope * x + pull` plus noise, so the state stays Gaussian; its means and covariances
+are computed step by step.
 """
 
 from __future__ import annotations
@@ -27,23 +31,24 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.lower_bounds.participation import participation
-from lastiterate.lower_bounds.quadratics import seen_together
+from lastiterate.lower_bounds.quadratics import A_QUADRATIC, admitted_curvatures, seen_together
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
-from lastiterate.run.loss import has_bounded_gradients, linear_gradients, quadratic_curvatures
+from lastiterate.run.loss import has_bounded_gradients, linear_gradients
 from lastiterate.run.training_run import TrainingRun
 
-_MOST_STEPS = 100_000
-
-_QUICK_STEPS = 5_000
-
+_MAX_STEPS = 100_000
+_MAX_QUICK_STEPS = 5_000
 _CURVATURES = 9
+_MAX_SEARCHED_STEPS = 400  # the last of the run, whose curvatures are searched one by one
+_LATEST_POSITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # from the end
+_MAX_ITERATIONS = 60
+State = tuple[float, float]
 
-_IMPROVED_STEPS = 400  # the last of the run, whose curvatures are searched one by one
+Covariance = tuple[float, float, float]
+"""The variance of x, the covariance of the two vectors, and the variance of the other one."""
 
-_LATEST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # positions, from the end
-
-_TRIES = 60
+Entries = tuple[float, float, float, float, float, float]
 
 
 def momentum_lower_bound(run: TrainingRun) -> BestLowerProfile:
@@ -67,7 +72,8 @@ def momentum_lower_bound(run: TrainingRun) -> BestLowerProfile:
 
 
 def _profiles(run: TrainingRun) -> Iterator[LowerProfile]:
-    steps, span, gradients = linear_steps(run), _curvatures(run), linear_gradients(run)
+    """The lower bounds of some positions and curvatures."""
+    steps, span, gradients = linear_steps(run), admitted_curvatures(run), linear_gradients(run)
     assert span is not None
     varies = span[0] < span[1] and not has_bounded_gradients(run)
     constants = np.linspace(*span, _CURVATURES if varies else 1).tolist()
@@ -100,7 +106,7 @@ def _patterns(run: TrainingRun) -> list[tuple[int | None, Array]]:
     every = range(run.batches.position_count(run.steps))
     latest = {k: int(run.batches.participations(k, run.steps).max(initial=-1)) for k in every}
     order = sorted(every, key=lambda k: -latest[k])
-    chosen = {order[k - 1] for k in (*_LATEST, 1 + len(order) // 2) if k <= len(order)}
+    chosen = {order[k - 1] for k in (*_LATEST_POSITIONS, 1 + len(order) // 2) if k <= len(order)}
     patterns: list[tuple[int | None, Array]] = []
     for position in sorted(chosen):
         seen = np.zeros(run.steps)
@@ -125,7 +131,7 @@ def improved_curvatures(
     steps: LinearSteps, slopes: Array, seen: Array, span: tuple[float, float]
 ) -> Array:
     """Curvatures that expose more, by gradient ascent on the logarithm of mu from these."""
-    first = max(0, slopes.size - _IMPROVED_STEPS)
+    first = max(0, slopes.size - _MAX_SEARCHED_STEPS)
 
     def descent(last: Array) -> tuple[float, Array]:
         every = np.concatenate([slopes[:first], last])
@@ -145,73 +151,9 @@ def improved_curvatures(
         jac=True,
         method="L-BFGS-B",
         bounds=[span] * (slopes.size - first),
-        options={"maxiter": _TRIES},
+        options={"maxiter": _MAX_ITERATIONS},
     )
     return np.concatenate([slopes[:first], np.clip(found.x, *span)])
-
-
-def _curvatures(run: TrainingRun) -> tuple[float, float] | None:
-    """The admitted curvatures, or None; for batches of unknown size the penalty's alone."""
-    span, penalty = quadratic_curvatures(run), run.loss.regulariser
-    if span is None or run.batches.exact_size:
-        return span
-    return (penalty, penalty) if span[0] <= penalty <= span[1] else None
-
-
-def _no_quadratic(run: TrainingRun) -> str | None:
-    return None if _curvatures(run) is not None else "none"
-
-
-def _plain(run: TrainingRun) -> str | None:
-    return "plain steps" if run.has_plain_steps else None
-
-
-def _both(run: TrainingRun) -> str | None:
-    both = run.momentum != 0.0 and run.average is not None
-    return f"momentum={run.momentum!r} and average={run.average!r}" if both else None
-
-
-MOMENTUM_OR_AVERAGE = Hypothesis(
-    "no average of iterates together with momentum", _both, "publish the last iterate"
-)
-
-LOWER_BOUNDS = (
-    LowerBound(
-        id="lower/momentum",
-        gives="the exact privacy of quadratics under momentum, or of averages of iterates",
-        covers=rules(*Resampling),
-        needs=(
-            conditions.UNBOUNDED,
-            Hypothesis("momentum or an average of iterates", _plain, "see lower/quadratic"),
-            MOMENTUM_OR_AVERAGE,
-            Hypothesis(
-                "a quadratic that the description admits",
-                _no_quadratic,
-                "state all of the strong convexity as a regulariser, or no bound on gradients",
-            ),
-            conditions.at_most_steps(_MOST_STEPS),
-        ),
-        beyond_plain_steps=True,
-        source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
-        evaluate=momentum_lower_bound,
-        gradients=linear_gradients,
-        quick=lambda run: run.steps <= _QUICK_STEPS,
-    ),
-)
-
-
-# Means and covariances of the state of linear training steps, step by step.
-#
-# The state is the iterate x and the momentum's buffer, or x and the average of iterates.  A
-# gradient
-# is `slope * x + pull` plus noise, so the state stays Gaussian.
-
-State = tuple[float, float]
-
-Covariance = tuple[float, float, float]
-"""The variance of x, the covariance of the two vectors, and the variance of the other one."""
-
-Entries = tuple[float, float, float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -300,3 +242,38 @@ def variance_along(weights: State, covariance: Covariance) -> float:
     """The variance of the sum of both vectors with these weights."""
     (f, g), (xx, xy, yy) = weights, covariance
     return max(f * f * xx + 2.0 * f * g * xy + g * g * yy, 0.0)
+
+
+def _plain_steps(run: TrainingRun) -> str | None:
+    return "plain steps" if run.has_plain_steps else None
+
+
+def _momentum_and_average(run: TrainingRun) -> str | None:
+    both = run.momentum != 0.0 and run.average is not None
+    return f"momentum={run.momentum!r} and average={run.average!r}" if both else None
+
+
+MOMENTUM_OR_AVERAGE = Hypothesis(
+    "no average of iterates together with momentum",
+    _momentum_and_average,
+    "publish the last iterate",
+)
+LOWER_BOUNDS = (
+    LowerBound(
+        id="lower/momentum",
+        gives="the exact privacy of quadratics under momentum, or of averages of iterates",
+        covers=rules(*Resampling),
+        needs=(
+            conditions.UNBOUNDED,
+            Hypothesis("momentum or an average of iterates", _plain_steps, "see lower/quadratic"),
+            MOMENTUM_OR_AVERAGE,
+            A_QUADRATIC,
+            conditions.at_most_steps(_MAX_STEPS),
+        ),
+        beyond_plain_steps=True,
+        source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
+        evaluate=momentum_lower_bound,
+        gradients=linear_gradients,
+        quick=lambda run: run.steps <= _MAX_QUICK_STEPS,
+    ),
+)

@@ -9,10 +9,9 @@ iterate needs no enumeration of batches.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar, assert_never, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,8 @@ from lastiterate.run.batch_rules.base import BatchRule, Resampling
 from lastiterate.run.batch_rules.drawn import SampledRule
 from lastiterate.run.training_run import TrainingRun
 
-_ONE: Moves = (1.0, 0.0)
-_MOST_WORK = 50_000_000  # states times steps times frequencies
+_ADDED_IN_OURS: Moves = (1.0, 0.0)
+_MAX_WORK = 50_000_000  # states times steps times frequencies
 
 
 class Participation(ABC):
@@ -51,7 +50,7 @@ class Participation(ABC):
         """(stays, takes) of step k, counted from 0."""
 
     @abstractmethod
-    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+    def lower_profile(self, shifts: Array, moves: Moves = _ADDED_IN_OURS) -> LowerProfile:
         """N(ours S, 1) against N(theirs S, 1), rounded down, for `moves` of ours and theirs.
 
         S sums the shifts of the steps taken part in.  Where chance decides, they are at least 0.
@@ -80,7 +79,7 @@ class Always(Participation):
     def step(self, k: int) -> tuple[Array, Array]:
         return np.zeros((1, 1)), np.ones((1, 1))
 
-    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+    def lower_profile(self, shifts: Array, moves: Moves = _ADDED_IN_OURS) -> LowerProfile:
         apart = moves[0] - moves[1]
         return MeansLowerProfile([1.0], [apart * abs(float(shifts @ np.ones(shifts.size)))])
 
@@ -101,7 +100,7 @@ class AtSteps(Participation):
         seen = float(k + 1 in self.positions)
         return np.full((1, 1), 1.0 - seen), np.full((1, 1), seen)
 
-    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+    def lower_profile(self, shifts: Array, moves: Moves = _ADDED_IN_OURS) -> LowerProfile:
         apart = moves[0] - moves[1]
         return MeansLowerProfile([1.0], [apart * abs(float(shifts @ self.expected(shifts.size)))])
 
@@ -131,11 +130,11 @@ class AtDrawnPosition(Participation):
             seen[[k - 1 for k in positions if k <= steps]] += chance
         return seen
 
-    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+    def lower_profile(self, shifts: Array, moves: Moves = _ADDED_IN_OURS) -> LowerProfile:
         steps = [[k - 1 for k in sorted(seen) if k <= shifts.size] for seen in self.seen]
         sums = [*(float(shifts[seen].sum()) for seen in steps), 0.0]
         weights = down(self.start, MILLIONS_OF_ROUNDINGS)
-        if moves == _ONE:
+        if moves == _ADDED_IN_OURS:
             return MeansLowerProfile(weights.tolist(), sums)
         return mixed_means_profile(weights, np.array(sums), moves)
 
@@ -167,7 +166,7 @@ class OncePerEpoch(Participation):
             stays, takes = np.repeat(stays[:1], 2, axis=0), np.repeat(takes[:1], 2, axis=0)
         return stays, takes
 
-    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+    def lower_profile(self, shifts: Array, moves: Moves = _ADDED_IN_OURS) -> LowerProfile:
         return drawn_profile(shifts, self.each, moves, one_of=self.length)
 
 
@@ -193,9 +192,9 @@ class EquallyOften(Participation):
             stays, takes = (np.repeat(one[-1:], left.size, axis=0) for one in (stays, takes))
         return stays, takes
 
-    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+    def lower_profile(self, shifts: Array, moves: Moves = _ADDED_IN_OURS) -> LowerProfile:
         # Early steps whose law would take long count as nothing: the sum is only smaller.
-        most_steps = _MOST_WORK // (1_000 * (self.often + 1))
+        most_steps = _MAX_WORK // (1_000 * (self.often + 1))
         known = np.where(np.arange(shifts.size) < shifts.size - most_steps, 0.0, shifts)
         most = most_of_sum(known, self.often / self.length)
         return smoothed_lower_profile(most, partial(self._characteristic, known), moves)
@@ -230,7 +229,7 @@ class AnyStep(Participation):
     def step(self, k: int) -> tuple[Array, Array]:
         return np.full((1, 1), 1.0 - self.probability), np.full((1, 1), self.probability)
 
-    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+    def lower_profile(self, shifts: Array, moves: Moves = _ADDED_IN_OURS) -> LowerProfile:
         return drawn_profile(shifts, self.probability, moves)
 
 
@@ -240,10 +239,27 @@ def participation(run: TrainingRun, *, position: int | None = None) -> Participa
     In a fixed order `position` is that of the example: by default the one that is seen last.  An
     order that is released is ignored, which makes the lower bound smaller.
     """
-    if run.batches.resampling in _BY_CHANCE:
-        return _BY_CHANCE[run.batches.resampling](run.batches, run.steps)
-    if run.batches.resampling is not Resampling.NEVER:
-        raise InvalidType("batches", run.batches, must_be="of a kind whose chances are known")
+    rule = run.batches
+    match rule.resampling:
+        case Resampling.NEVER:
+            return _at_position(run, position)
+        case Resampling.ONCE:
+            positions = range(rule.batches_per_epoch)
+            seen = tuple(_steps_of(rule, i, run.steps) for i in positions)
+            return AtDrawnPosition(seen, left_out(rule))
+        case Resampling.EACH_EPOCH:
+            return OncePerEpoch(rule.batches_per_epoch, left_out(rule))
+        case Resampling.EACH_FEW_EPOCHS:
+            length = rule.steps_per_draw
+            return EquallyOften(length, rule.most_participations(length))
+        case Resampling.EACH_STEP:
+            return AnyStep(probability_of_a_step(rule))
+        case _:
+            assert_never(rule.resampling)
+
+
+def _at_position(run: TrainingRun, position: int | None) -> AtSteps:
+    """Participation at a position of a fixed order, or at the one that is seen last."""
     positions = range(run.batches.position_count(run.steps))
     if position is None:
         position = max(
@@ -262,37 +278,8 @@ def left_out(rule: BatchRule) -> float:
     return max(1.0 - rule.batches_per_epoch * rule.batch_size / rule.examples, 0.0)
 
 
-def _at_drawn_position(rule: BatchRule, steps: int) -> Participation:
-    positions = range(rule.batches_per_epoch)
-    return AtDrawnPosition(tuple(_steps_of(rule, i, steps) for i in positions), left_out(rule))
-
-
-def _once_per_epoch(rule: BatchRule, steps: int) -> Participation:
-    del steps
-    return OncePerEpoch(rule.batches_per_epoch, left_out(rule))
-
-
-def _any_step(rule: BatchRule, steps: int) -> Participation:
-    del steps
-    return AnyStep(probability_of_a_step(rule))
-
-
-def _equally_often(rule: BatchRule, steps: int) -> Participation:
-    del steps
-    length = rule.steps_per_draw
-    return EquallyOften(length, rule.most_participations(length))
-
-
 def probability_of_a_step(rule: BatchRule) -> float:
     """The probability that a step sees an example, for a rule that draws every batch anew."""
     if rule.resampling is not Resampling.EACH_STEP:
         raise InvalidType("batches", rule, must_be="drawn anew every step")
     return cast(SampledRule, rule).probability
-
-
-_BY_CHANCE: dict[Resampling, Callable[[BatchRule, int], Participation]] = {
-    Resampling.ONCE: _at_drawn_position,
-    Resampling.EACH_EPOCH: _once_per_epoch,
-    Resampling.EACH_FEW_EPOCHS: _equally_often,
-    Resampling.EACH_STEP: _any_step,
-}

@@ -9,17 +9,28 @@ replaced by :math:`\frac\kappa2|x|^2 + \langle g - Lv, x\rangle`.  With
 
 Every curvature that the run's description admits is a valid instance.  Where the curvature may be
 another in every step, `drifting` has the same with other slopes c.
+
+**Steady runs** have constant steps, batches that are drawn in secret, and losses of one curvature.
+The example in question moves a step that sees it by :math:`g\,\eta L/b`, where g is `ours` in one
+world and `theirs`, 1 less, in the other.  Every step keeps c = 1 - `gap` of the past, so that the
+last iterate is Gaussian around :math:`g\,(\eta L/b) \sum c^{age}` over the steps that see it, and
+these stay hidden.
+
+**Admitted steps.** All examples share a loss; the one in question has another gradient, by the
+sensitivity L, in the other world.  Where gradients are bounded (by a clip or a Lipschitz constant,
+or since an example may be left out) that one's loss is linear, and only the others of its batch,
+(b - 1)/b of the step, may be curved, as far as their gradients allow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics import powers as geometric
+from lastiterate._numerics.powers import log_of, sum_of_powers
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, Array, down, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
@@ -40,7 +51,7 @@ from lastiterate.lower_bounds.participation import (
     probability_of_a_step,
 )
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
-from lastiterate.run.batch_rules.base import BatchRule, Resampling, rules
+from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.loss import (
     gradient_reach,
     linear_gradients,
@@ -50,28 +61,8 @@ from lastiterate.run.loss import (
 from lastiterate.run.training_run import Ball, TrainingRun
 
 _CURVATURES = 33
-
-_MOST_STEPS = 200_000
-
-
-def autoregression_lower_profile(
-    slopes: Array,
-    shifts: Array,
-    noise_stds: Array,
-    release_noise_std: float,
-    rule: Participation,
-    moves: Moves = (1.0, 0.0),
-) -> LowerProfile:
-    """The lower bounds from an instance with these slopes, rounded down.
-
-    A participation moves a step by the shift, times one of `moves` in each world.
-    """
-    weights = np.append(np.cumprod(slopes[:0:-1])[::-1], 1.0)
-    variance = float(((weights * noise_stds) ** 2).sum()) + release_noise_std**2
-    shifts_over_deviation = down(weights * shifts / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
-    if rule.by_chance and shifts_over_deviation.min() < 0.0:  # thresholds need not be good tests
-        return MeansLowerProfile([1.0], [0.0])
-    return rule.lower_profile(shifts_over_deviation, moves)
+_MAX_STEPS = 200_000
+_MAX_OTHER_GAPS = 3
 
 
 def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
@@ -91,11 +82,11 @@ def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
     series of the law of the last iterate, steps of nearly equal weight being taken together;
     rounded down.
     """
-    span = _curvatures(run)
+    span = admitted_curvatures(run)
     assert span is not None
     if unsteady(run) is None:
         return steady_profile(run, span)
-    if run.steps > _MOST_STEPS and run.is_constant and run.batches.period is not None:
+    if run.steps > _MAX_STEPS and run.is_constant and run.batches.period is not None:
         return BestLowerProfile(tuple(_endless_profiles(run, span, run.batches.period)))
     low, high = span
     shortest = 1.0 / float(np.max(run.step_size))
@@ -106,6 +97,62 @@ def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
     return BestLowerProfile(tuple(profile for profile in profiles if profile is not None))
 
 
+def admitted_curvatures(run: TrainingRun) -> tuple[float, float] | None:
+    """The admitted curvatures, or None; for batches of unknown size the penalty's alone."""
+    span, penalty = quadratic_curvatures(run), run.loss.regulariser
+    if span is None or run.batches.exact_size:
+        return span
+    return (penalty, penalty) if span[0] <= penalty <= span[1] else None
+
+
+def unsteady(run: TrainingRun) -> str | None:
+    """Why a run is not one of these; None if it is."""
+    rule = run.batches
+    if rule.resampling is Resampling.NEVER:
+        return "a fixed order"
+    if rule.resampling is Resampling.EACH_FEW_EPOCHS:
+        return "steps of several epochs that are drawn together"
+    if not run.is_constant:
+        return "a schedule"
+    if not run.loss.convex:
+        return "convex=False"
+    if rule.resampling is Resampling.ONCE and rule.period != rule.batches_per_epoch:
+        return "positions that return at different times"
+    return None
+
+
+def steady_profile(run: TrainingRun, curvatures: tuple[float, float]) -> BestLowerProfile:
+    """The most exposed curvature between these: the least, or one that erases earlier steps."""
+    step = float(run.step_size)  # type: ignore[arg-type]  # no schedule
+    least, most = (min(step * one, 1.0) for one in curvatures)
+    gaps = {least, *(max(most * 10.0**-k, least) for k in range(_MAX_OTHER_GAPS))}
+    profiles = []
+    for gap in sorted(gaps) if most > least else [least]:
+        whole, unit = hidden_steps(run, gap).whole, shift_over_deviation(run, gap)
+        for gradients in linear_gradients(run):
+            ours, theirs = gradients.moves(exact_size=run.batches.exact_size)
+            profiles.append(threshold_profile(whole, unit * ours, unit * theirs))
+    return BestLowerProfile(tuple(profiles))
+
+
+def hidden_steps(run: TrainingRun, gap: float) -> HiddenSteps:
+    """The steps that see an example, with the weight that each has in the end."""
+    rule, length = run.batches, run.batches.batches_per_epoch
+    if rule.resampling is Resampling.EACH_STEP:
+        return drawn_each_step(gap, run.steps, probability_of_a_step(rule))
+    draw = {Resampling.ONCE: drawn_once, Resampling.EACH_EPOCH: drawn_each_epoch}[rule.resampling]
+    return draw(gap, run.steps, length, (1.0 - left_out(rule)) / length)
+
+
+def shift_over_deviation(run: TrainingRun, gap: float) -> float:
+    """(eta L/b) over the standard deviation of the last iterate, rounded down."""
+    step, noise = float(run.step_size), float(run.noise_std)  # type: ignore[arg-type]  # no schedule
+    log_c = log_of(gap)
+    squares = up(sum_of_powers(2.0 * log_c, run.steps), MILLIONS_OF_ROUNDINGS)
+    deviation = math.hypot(step * noise * math.sqrt(squares), run.release_noise_std)
+    return down(step * run.sensitivity / run.batches.batch_size / deviation, MILLIONS_OF_ROUNDINGS)
+
+
 def _endless_profiles(
     run: TrainingRun, curvatures: tuple[float, float], period: int
 ) -> Iterator[LowerProfile]:
@@ -114,16 +161,15 @@ def _endless_profiles(
     for curvature in np.linspace(*curvatures, _CURVATURES).tolist():
         gap = step * curvature
         if 0.0 <= gap < 1.0:
-            visits = geometric.sum_of_powers(
-                period * geometric.log_of(gap), -(-run.steps // period)
-            )
+            visits = sum_of_powers(period * log_of(gap), -(-run.steps // period))
             mean = seen_together(run) * shift_over_deviation(run, gap) * visits
             yield MeansLowerProfile([1.0], [down(mean, MILLIONS_OF_ROUNDINGS)])
     yield MeansLowerProfile([1.0], [0.0])
 
 
 def _profile(run: TrainingRun, curvature: float) -> LowerProfile | None:
-    etas = quantities.every_step(quantities.step_sizes(run), run.steps)[-_MOST_STEPS:]
+    """The lower bound from quadratics of this curvature; None where it says nothing."""
+    etas = quantities.every_step(quantities.step_sizes(run), run.steps)[-_MAX_STEPS:]
     factors = 1.0 - etas * curvature
     sigmas = quantities.every_step(np.atleast_1d(np.array(run.noise_std)), run.steps)[-etas.size :]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -148,10 +194,11 @@ def _profile(run: TrainingRun, curvature: float) -> LowerProfile | None:
 
 
 def _earlier_variance(run: TrainingRun, largest: float, last: float) -> float:
+    """The most variance that steps before the last `_MAX_STEPS` leave; inf where steps expand."""
     if largest > 1.0:
         return math.inf
     most = float(np.max(np.array(run.step_size) * np.max(run.noise_std))) ** 2
-    count = run.steps - _MOST_STEPS
+    count = run.steps - _MAX_STEPS
     kept = largest * largest
     return last * most * (count if kept == 1.0 else min(count, 1.0 / (1.0 - kept)))
 
@@ -185,144 +232,24 @@ def _means_by_position(run: TrainingRun, shifts: Array, first: int) -> list[floa
     return [abs(float(np.sum(shifts[pattern]))) for pattern in late]
 
 
-def _curvatures(run: TrainingRun) -> tuple[float, float] | None:
-    """The admitted curvatures, or None; for batches of unknown size the penalty's alone."""
-    span, penalty = quadratic_curvatures(run), run.loss.regulariser
-    if span is None or run.batches.exact_size:
-        return span
-    return (penalty, penalty) if span[0] <= penalty <= span[1] else None
+def autoregression_lower_profile(
+    slopes: Array,
+    shifts: Array,
+    noise_stds: Array,
+    release_noise_std: float,
+    rule: Participation,
+    moves: Moves = (1.0, 0.0),
+) -> LowerProfile:
+    """The lower bounds from an instance with these slopes, rounded down.
 
-
-def _no_quadratic(run: TrainingRun) -> str | None:
-    return None if _curvatures(run) is not None else "none"
-
-
-def _no_law(run: TrainingRun) -> str | None:
-    """The reason why schedules or expanding steps leave the law of positions unknown, or None."""
-    reason = unsteady(run)
-    if reason is None or run.batches.resampling is Resampling.NEVER:
-        return None
-    if run.batches.resampling is Resampling.EACH_FEW_EPOCHS and run.steps <= _MOST_STEPS:
-        return None
-    if run.batches.resampling is Resampling.EACH_EPOCH or not run.batches.exact_size:
-        return f"{reason} with batches {run.batches.in_words}"
-    return f"{reason} of {run.steps} steps" if run.steps > _MOST_STEPS else None
-
-
-LOWER_BOUNDS = (
-    LowerBound(
-        id="lower/quadratic",
-        gives="the exact privacy of the most exposed quadratics",
-        covers=rules(*Resampling),
-        needs=(
-            conditions.UNBOUNDED,
-            Hypothesis(
-                "a quadratic that the description admits",
-                _no_quadratic,
-                "state all of the strong convexity as a regulariser, or no bound on gradients",
-            ),
-            Hypothesis(
-                "constant steps on convex losses, or a law of the positions that few draws decide",
-                _no_law,
-                "keep step_size and noise_std fixed",
-            ),
-        ),
-        source=Citation(
-            "Bok, Su and Altschuler",
-            2024,
-            "Shifted interpolation for differential privacy",
-            "Theorems 4.2 and C.17",
-        ),
-        evaluate=quadratic_lower_bound,
-        gradients=linear_gradients,
-    ),
-)
-
-
-# Runs of constant steps whose batches are drawn in secret, on losses of one curvature.
-#
-# The example in question moves a step that sees it by :math:`g\,\eta L/b`, where g is `ours` in one
-# world and `theirs`, 1 less, in the other.  Every step keeps c = 1 - `gap` of the past, so that the
-# last iterate is Gaussian around :math:`g\,(\eta L/b) \sum c^{age}` over the steps that see it, and
-# these stay hidden.
-
-_OTHER_GAPS = 3
-
-
-def unsteady(run: TrainingRun) -> str | None:
-    """Why a run is not one of these; None if it is."""
-    rule = run.batches
-    if rule.resampling is Resampling.NEVER:
-        return "a fixed order"
-    if rule.resampling is Resampling.EACH_FEW_EPOCHS:
-        return "steps of several epochs that are drawn together"
-    if not run.is_constant:
-        return "a schedule"
-    if not run.loss.convex:
-        return "convex=False"
-    if rule.resampling is Resampling.ONCE and rule.period != rule.batches_per_epoch:
-        return "positions that return at different times"
-    return None
-
-
-def hidden_steps(run: TrainingRun, gap: float) -> HiddenSteps:
-    """The steps that see an example, with the weight that each has in the end."""
-    return _BY_CHANCE[run.batches.resampling](run.batches, gap, run.steps)
-
-
-def shift_over_deviation(run: TrainingRun, gap: float) -> float:
-    """(eta L/b) over the standard deviation of the last iterate, rounded down."""
-    step, noise = float(run.step_size), float(run.noise_std)  # type: ignore[arg-type]  # no schedule
-    log_c = geometric.log_of(gap)
-    squares = up(geometric.sum_of_powers(2.0 * log_c, run.steps), MILLIONS_OF_ROUNDINGS)
-    deviation = math.hypot(step * noise * math.sqrt(squares), run.release_noise_std)
-    return down(step * run.sensitivity / run.batches.batch_size / deviation, MILLIONS_OF_ROUNDINGS)
-
-
-def steady_profile(run: TrainingRun, curvatures: tuple[float, float]) -> BestLowerProfile:
-    """The most exposed curvature between these: the least, or one that erases earlier steps."""
-    step = float(run.step_size)  # type: ignore[arg-type]  # no schedule
-    least, most = (min(step * one, 1.0) for one in curvatures)
-    gaps = {least, *(max(most * 10.0**-k, least) for k in range(_OTHER_GAPS))}
-    profiles = []
-    for gap in sorted(gaps) if most > least else [least]:
-        whole, unit = hidden_steps(run, gap).whole, shift_over_deviation(run, gap)
-        for gradients in linear_gradients(run):
-            ours, theirs = gradients.moves(exact_size=run.batches.exact_size)
-            profiles.append(threshold_profile(whole, unit * ours, unit * theirs))
-    return BestLowerProfile(tuple(profiles))
-
-
-def _each(rule: BatchRule) -> float:
-    """The probability of each position."""
-    return (1.0 - left_out(rule)) / rule.batches_per_epoch
-
-
-def _once(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
-    return drawn_once(gap, steps, rule.batches_per_epoch, _each(rule))
-
-
-def _each_epoch(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
-    return drawn_each_epoch(gap, steps, rule.batches_per_epoch, _each(rule))
-
-
-def _each_step(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
-    return drawn_each_step(gap, steps, probability_of_a_step(rule))
-
-
-_BY_CHANCE: dict[Resampling, Callable[[BatchRule, float, int], HiddenSteps]] = {
-    Resampling.ONCE: _once,
-    Resampling.EACH_EPOCH: _each_epoch,
-    Resampling.EACH_STEP: _each_step,
-}
-
-
-# Which gradient steps on the line a run's description admits.
-#
-# All examples share a loss; the one in question has another gradient, by the sensitivity L, in the
-# other world.  Where gradients are bounded (by a clip or a Lipschitz constant, or since an example
-# may be left out) that one's loss is linear, and only the others of its batch, (b - 1)/b of the
-# step, may be curved, as far as their gradients allow.
+    A participation moves a step by the shift, times one of `moves` in each world.
+    """
+    weights = np.append(np.cumprod(slopes[:0:-1])[::-1], 1.0)
+    variance = float(((weights * noise_stds) ** 2).sum()) + release_noise_std**2
+    shifts_over_deviation = down(weights * shifts / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
+    if rule.by_chance and shifts_over_deviation.min() < 0.0:  # thresholds need not be good tests
+        return MeansLowerProfile([1.0], [0.0])
+    return rule.lower_profile(shifts_over_deviation, moves)
 
 
 @dataclass(frozen=True)
@@ -380,22 +307,6 @@ class Admitted:
         return min(max(like_others, -most), most - float(self.shifts[k])) - like_others
 
 
-def seen_together(run: TrainingRun) -> int:
-    """How many of a person's examples a batch that has one may have, in every step that does.
-
-    All of them in a fixed order, if a batch has room.  Where chance decides one is enough to be
-    a valid instance.
-    """
-    if run.batches.resampling is not Resampling.NEVER:
-        return 1
-    return min(run.examples_per_person, run.batches.batch_size)
-
-
-def with_those_seen_together(run: TrainingRun) -> TrainingRun:
-    """The run with no more examples a person than a batch can have of them."""
-    return run.replace(examples_per_person=seen_together(run))
-
-
 def admitted(run: TrainingRun) -> Admitted:
     """The steps that obey the description, or as many of them as are known."""
     if not run.has_plain_steps:
@@ -427,3 +338,66 @@ def admitted(run: TrainingRun) -> Admitted:
         sensitivity=run.sensitivity,
         has_instances=linear if bounded or not sized else span is not None,
     )
+
+
+def seen_together(run: TrainingRun) -> int:
+    """How many of a person's examples a batch that has one may have, in every step that does.
+
+    All of them in a fixed order, if a batch has room.  Where chance decides one is enough to be
+    a valid instance.
+    """
+    if run.batches.resampling is not Resampling.NEVER:
+        return 1
+    return min(run.examples_per_person, run.batches.batch_size)
+
+
+def with_those_seen_together(run: TrainingRun) -> TrainingRun:
+    """The run with no more examples a person than a batch can have of them."""
+    return run.replace(examples_per_person=seen_together(run))
+
+
+def _no_quadratic(run: TrainingRun) -> str | None:
+    return None if admitted_curvatures(run) is not None else "none"
+
+
+def _no_law(run: TrainingRun) -> str | None:
+    """The reason why schedules or expanding steps leave the law of positions unknown, or None."""
+    reason = unsteady(run)
+    if reason is None or run.batches.resampling is Resampling.NEVER:
+        return None
+    if run.batches.resampling is Resampling.EACH_FEW_EPOCHS and run.steps <= _MAX_STEPS:
+        return None
+    if run.batches.resampling is Resampling.EACH_EPOCH or not run.batches.exact_size:
+        return f"{reason} with batches {run.batches.in_words}"
+    return f"{reason} of {run.steps} steps" if run.steps > _MAX_STEPS else None
+
+
+A_QUADRATIC = Hypothesis(
+    "a quadratic that the description admits",
+    _no_quadratic,
+    "state all of the strong convexity as a regulariser, or no bound on gradients",
+)
+LOWER_BOUNDS = (
+    LowerBound(
+        id="lower/quadratic",
+        gives="the exact privacy of the most exposed quadratics",
+        covers=rules(*Resampling),
+        needs=(
+            conditions.UNBOUNDED,
+            A_QUADRATIC,
+            Hypothesis(
+                "constant steps on convex losses, or a law of the positions that few draws decide",
+                _no_law,
+                "keep step_size and noise_std fixed",
+            ),
+        ),
+        source=Citation(
+            "Bok, Su and Altschuler",
+            2024,
+            "Shifted interpolation for differential privacy",
+            "Theorems 4.2 and C.17",
+        ),
+        evaluate=quadratic_lower_bound,
+        gradients=linear_gradients,
+    ),
+)

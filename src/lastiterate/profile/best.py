@@ -16,6 +16,9 @@ from lastiterate.profile.profile import PrivacyProfile, Protected, protected_by_
 
 _Source = TypeVar("_Source")
 
+IsAbove = Callable[[float, float], bool]
+"""Whether a guarantee is quickly known to have a larger epsilon than this one at this delta."""
+
 
 class BestProfile(PrivacyProfile):
     """Several guarantees for the same result: at every point the best of them."""
@@ -149,14 +152,9 @@ def some_of(profiles: Mapping[str, PrivacyProfile], names: Iterable[str]) -> Laz
     return LazyProfiles({name: name for name in names}, profiles.__getitem__)
 
 
-# Not a lambda, so that guarantees can be pickled.
 def cheap(profile: PrivacyProfile) -> PrivacyProfile:
-    """The quick substitute of a guarantee."""
+    """The quick substitute of a guarantee; not a lambda, so that guarantees can be pickled."""
     return profile.cheap()
-
-
-IsAbove = Callable[[float, float], bool]
-"""Whether a guarantee is quickly known to have a larger epsilon than this one at this delta."""
 
 
 def least_epsilons(

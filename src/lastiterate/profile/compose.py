@@ -1,4 +1,18 @@
-"""Several results published one after the other."""
+r"""Several results published one after the other.
+
+**With a Gaussian mechanism.** Its privacy loss is l ~ N(mu^2/2, mu^2), independent of all else, so
+that
+
+.. math:: \delta(\varepsilon) = \mathbb E\,\delta_0(\varepsilon - l), \qquad
+          \delta_0(-a) = 1 - e^{-a} + e^{-a}\,\delta_0(a)
+
+(the second by exchanging the two data sets).  As a function of :math:`e^\varepsilon` a curve is
+convex, so on a cell of l it lies below its chord; chords are averaged exactly.
+
+**With a mixture of them.** Where mu is :math:`\mu_s` with probability :math:`w_s`, independently of
+all else, whoever sees the results may know s: then
+:math:`\delta(\varepsilon) = \sum_s w_s \delta_s(\varepsilon)`.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +28,17 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.best import BestProfile, FallbackProfile, StagedProfile
 from lastiterate.profile.curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
+from lastiterate.profile.pld import LossDistributionProfile, least_discretization, to_pld
 from lastiterate.profile.profile import PrivacyProfile, check_order, protected_by_all
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 
-_LEAST_DELTA, _FARTHEST, _LOOKS = 1e-12, 1e9, 100
+_LEAST_DELTA, _LARGEST_EPSILON, _LOOKS = 1e-12, 1e9, 100  # where guarantees are compared
+# Cells of l: as wide as this, or as this many standard deviations, whichever is less.
+_CELL_WIDTH, _CELL_DEVIATIONS = 0.05, 0.25
+_MAX_SEPARATE_EPSILONS = 4  # of more a table is made
+_LEAST_CELL_FALL = 1e-5  # of e^-l over a cell, relative
+_LEAST_FACTOR = 1e-290  # e^-l below this loses digits, or is 0
 
 
 def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
@@ -55,15 +75,16 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
         if not isinstance(profile, PrivacyProfile):
             raise InvalidType("profiles", profile, must_be="PrivacyProfiles")
     protected = protected_by_all(profiles)
-    composed = _compose(tuple(map(_simplified, profiles)))
+    composed = _compose(tuple(map(_simplify, profiles)))
     return composed if protected is None else BestProfile([composed], protected=protected)
 
 
 def _compose(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
+    """The composition of profiles that are simplified and protect the same."""
     if len(profiles) == 1:
         return profiles[0]
     if any(_rounding(profile) is not None for profile in profiles):
-        return _compose_computed(profiles)
+        return _compose_rounded(profiles)
     if any(isinstance(p, BestProfile) for p in profiles):
         return _compose_best(list(profiles))
     gaussian = [p for p in profiles if isinstance(p, GaussianProfile)]
@@ -78,7 +99,7 @@ def _compose(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
     return _compose_losses(others)
 
 
-def _compose_computed(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
+def _compose_rounded(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
     """The exact results composed, and then how far all computed ones are from them."""
     whole = Rounding(0.0, 0.0)
     for profile in profiles:
@@ -106,10 +127,10 @@ def _exact(profile: PrivacyProfile) -> PrivacyProfile:
     return BestProfile([_exact(one) for one in profile.profiles])
 
 
-def _simplified(profile: PrivacyProfile) -> PrivacyProfile:
+def _simplify(profile: PrivacyProfile) -> PrivacyProfile:
     """The only profile of a best one, without fallbacks for small deltas."""
     if isinstance(profile, FallbackProfile):
-        return _simplified(profile.usual)
+        return _simplify(profile.usual)
     if isinstance(profile, BestProfile) and len(profile.profiles) == 1:
         return profile.profiles[0]
     return profile
@@ -138,7 +159,7 @@ def _relevant(best: BestProfile) -> PrivacyProfile:
     others = [p for p in every if not isinstance(p, GaussianProfile)]
     kept = others + ([min(gaussians, key=lambda p: p.mu)] if gaussians else [])
     if len(kept) > 1:
-        far = min(best.epsilon(_LEAST_DELTA), _FARTHEST)
+        far = min(best.epsilon(_LEAST_DELTA), _LARGEST_EPSILON)
         looks = np.array([profile.deltas(far * np.linspace(0.0, 1.0, _LOOKS)) for profile in kept])
         kept = [kept[k] for k in np.unique(np.argmin(looks, axis=0))]
     return kept[0] if len(kept) == 1 else BestProfile(kept)
@@ -163,50 +184,23 @@ def _linear_rate(profile: PrivacyProfile) -> float | None:
 
 
 def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:
-    from lastiterate.profile import pld as losses
-
+    """The composition by privacy loss distributions, all on the coarsest grid of any."""
     if any(profile.delta(1e9) >= 1.0 for profile in profiles):
         return GaussianProfile(math.inf)
-    discrete = [p for p in profiles if isinstance(p, losses.LossDistributionProfile)]
+    discrete = [p for p in profiles if isinstance(p, LossDistributionProfile)]
     cell = max([p.discretization for p in discrete], default=1e-4)
-    cell = max([cell, *(losses.least_discretization(p) for p in profiles)])
+    cell = max([cell, *(least_discretization(p) for p in profiles)])
     slack = math.fsum(profile.slack for profile in discrete)
     total, known = None, {}
     for profile in profiles:
-        if isinstance(profile, losses.LossDistributionProfile) and profile.discretization == cell:
+        if isinstance(profile, LossDistributionProfile) and profile.discretization == cell:
             known[id(profile)] = profile.pld
         elif id(profile) not in known:  # the same one may be there many times
-            known[id(profile)] = losses.to_pld(profile, discretization=cell)
+            known[id(profile)] = to_pld(profile, discretization=cell)
         pld = known[id(profile)]
         total = pld if total is None else total.compose(pld)
-    composed = losses.LossDistributionProfile(total)
-    return losses.LossDistributionProfile(total, slack=slack + composed.slack)
-
-
-# The composition of a guarantee with a Gaussian one, or with a mixture of Gaussian ones.
-#
-# The privacy loss of a Gaussian mechanism is l ~ N(mu^2/2, mu^2), independent of all else, so that
-#
-# .. math:: \delta(\varepsilon) = \mathbb E\,\delta_0(\varepsilon - l), \qquad
-#           \delta_0(-a) = 1 - e^{-a} + e^{-a}\,\delta_0(a)
-#
-# (the second by exchanging the two data sets).  As a function of :math:`e^\varepsilon` a curve is
-# convex, so on a cell of l it lies below its chord; chords are averaged exactly.
-#
-# Where mu is :math:`\mu_s` with probability :math:`w_s`, independently of all else, whoever sees
-# the
-# results may know s: then :math:`\delta(\varepsilon) = \sum_s w_s \delta_s(\varepsilon)`.
-
-# Cells of l: as wide as this, or as this many standard deviations, whichever is less.
-_WIDTH = 0.05
-
-_WIDEST = 0.25
-
-_MANY = 4  # questions at once, which a table answers
-
-_LEAST_FALL = 1e-5  # of e^-l over a cell, relative
-
-_LEAST = 1e-290  # e^-l below this loses digits, or is 0
+    composed = LossDistributionProfile(total)
+    return LossDistributionProfile(total, slack=slack + composed.slack)
 
 
 def compose_with_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
@@ -247,15 +241,15 @@ class GaussianCompositionProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         """delta at each epsilon, by chords in every cell of the loss, rounded up."""
-        if epsilons.size > _MANY:
+        if epsilons.size > _MAX_SEPARATE_EPSILONS:
             return self.by_chords(epsilons)
-        return self._averaged(_two_sided(self.profile, self._remaining(epsilons)))
+        return self._average(_two_sided(self.profile, self._remaining(epsilons)))
 
     def by_chords(self, epsilons: Array) -> Array:
         """delta at each epsilon, from a table of the guarantee alone that is computed once."""
         if self._table is None:
             self._table = ChordCurve(self.profile.epsilon, self.profile.deltas)
-        return self._averaged(self._table.deltas(self._remaining(epsilons)))
+        return self._average(self._table.deltas(self._remaining(epsilons)))
 
     def _remaining(self, epsilons: Array) -> Array:
         """Each epsilon minus each loss, rounded down."""
@@ -263,7 +257,7 @@ class GaussianCompositionProfile(PrivacyProfile):
         finite = np.where(np.isfinite(whole), whole, 0.0)  # an infinite one has no rounding
         return np.asarray(whole - self._losses - ulps(2) * (finite + np.abs(self._losses)))
 
-    def _averaged(self, at: Array) -> Array:
+    def _average(self, at: Array) -> Array:
         """The mean over the losses of deltas that are known at the edges of cells."""
         inside = at[:, :-1] @ self._left + at[:, 1:] @ self._right
         whole = inside + self._lowest * at[:, 0] + self._beyond
@@ -285,7 +279,7 @@ class GaussianCompositionProfile(PrivacyProfile):
 
 def _edges(mu: float) -> Array:
     """Edges of cells in standard deviations of l; hardly any probability is beyond the last."""
-    step = max(min(_WIDEST, _WIDTH / mu), 0.01)
+    step = max(min(_CELL_DEVIATIONS, _CELL_WIDTH / mu), 0.01)
     return np.concatenate([np.arange(-6.0, 6.0, step), np.arange(6.0, 12.5, step), [20.0, 38.0]])
 
 
@@ -298,9 +292,9 @@ def _chords(edges: Array, mu: float) -> tuple[Array, Array]:
     right end, where the curve is highest.
     """
     masses, shifted = _masses(edges), _masses(edges + mu)
-    t = np.exp(-np.minimum(mu * mu / 2.0 + mu * edges, -math.log(_LEAST) + 1.0))
+    t = np.exp(-np.minimum(mu * mu / 2.0 + mu * edges, -math.log(_LEAST_FACTOR) + 1.0))
     # Where t hardly falls over a cell, the differences below are nothing but rounding.
-    known = (t[1:] > _LEAST) & (t[:-1] - t[1:] > _LEAST_FALL * t[:-1])
+    known = (t[1:] > _LEAST_FACTOR) & (t[:-1] - t[1:] > _LEAST_CELL_FALL * t[:-1])
     left = np.zeros_like(masses)
     np.divide(shifted - t[1:] * masses, t[:-1] - t[1:], out=left, where=known)
     left = np.clip(left, 0.0, masses)
@@ -324,14 +318,14 @@ def _two_sided(profile: PrivacyProfile, epsilons: Array) -> Array:
 def compose_with_mixture(profile: PrivacyProfile, more: GaussianMixtureProfile) -> PrivacyProfile:
     """The guarantee of `profile` composed with a Gaussian mechanism whose mu has this law."""
     if isinstance(profile, GaussianCompositionProfile):
-        return compose_with_mixture(profile.profile, _joined(more, _always(profile.mu)))
+        return compose_with_mixture(profile.profile, _join_mixtures(more, _always(profile.mu)))
     if isinstance(profile, StagedProfile):
         return profile.each(partial(compose_with_mixture, more=more))
     profile = profile.cheap()
     if isinstance(profile, GaussianProfile) or more.lost > 0.0 or math.isinf(more.gdp()):
-        return _joined(more, _always(profile.gdp()))
+        return _join_mixtures(more, _always(profile.gdp()))
     if isinstance(profile, GaussianMixtureProfile):
-        return _joined(more, profile)
+        return _join_mixtures(more, profile)
     return MixtureCompositionProfile(profile, more)
 
 
@@ -374,7 +368,9 @@ def _always(mu: float) -> GaussianMixtureProfile:
     return GaussianMixtureProfile([1.0], [mu])
 
 
-def _joined(one: GaussianMixtureProfile, other: GaussianMixtureProfile) -> GaussianMixtureProfile:
+def _join_mixtures(
+    one: GaussianMixtureProfile, other: GaussianMixtureProfile
+) -> GaussianMixtureProfile:
     """The composition of two mixtures with independent laws: squares of mu add up."""
     weights = np.outer(one.weights, other.weights).ravel()
     mus = up(np.hypot.outer(one.mus, other.mus).ravel(), MILLIONS_OF_ROUNDINGS)

@@ -1,6 +1,13 @@
-"""Delta curves that are known at some points: chords between these lie above the curve.
+r"""Delta curves that are known at some points: chords between these lie above the curve.
 
 A curve falls and is convex in e^epsilon, so no chord lies below it.
+
+**The losses that a table admits.** Beyond its last point a curve lies below that.  The curve of
+chords is that of a pair whose losses are at the points: at :math:`\varepsilon_j` the mass is
+:math:`e^{\varepsilon_j}` times the change of slope there.  Where a curve that was rounded up bends
+the other way, the change counts as none, which is no less.  A guarantee is of both directions, so
+that the mass at :math:`-\varepsilon_j` is :math:`e^{-\varepsilon_j}` of the mass at
+:math:`\varepsilon_j`.
 """
 
 from __future__ import annotations
@@ -25,26 +32,22 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate._numerics.search import close_in, least_met
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile import pld as dp_accounting
 from lastiterate.profile.losses import LossCells
+from lastiterate.profile.pld import Losses, convex_envelope
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _POINTS_NEAR, _POINTS_FAR = 400, 100
-
-_SHORTEST = 1e-4
-
-_FARTHEST = 1e4
-
-_WIDEST = 700.0  # a difference of epsilons whose exponential is finite
-
+_LEAST_CHORD_EPSILON = 1e-4  # in units of that at the small delta
+_LARGEST_CHORD_EPSILON = 1e4
+_WIDEST_CHORD = 700.0  # a difference of epsilons whose exponential is finite
 # A curve may end in a floor, with no epsilon at all for the smaller of these.
 _SMALL_DELTA, _SMALLEST_DELTA = 1e-9, 1e-14
-
 _USUAL_MULTIPLIER, _LARGEST_KNOT = 4.0, 12.0
-
 _LEAST_DELTA = 1e-300
-
-_LARGEST_EPSILON = 600.0  # of a parametric curve
+_LARGEST_PARAMETRIC_EPSILON = 600.0
+_TABLE_POINTS = 200
+_TAIL = 1e-14
+_USUAL_DELTA = 1e-5
 
 
 def chords(epsilons: Array, knots: Array, deltas: Array) -> Array:
@@ -60,11 +63,11 @@ class ChordCurve:
     """The chords of a curve that is evaluated at some hundred points, once."""
 
     def __init__(self, epsilon: Callable[[float], float], deltas: Callable[[Array], Array]) -> None:
-        end = min(epsilon(_SMALLEST_DELTA), _FARTHEST)
+        end = min(epsilon(_SMALLEST_DELTA), _LARGEST_CHORD_EPSILON)
         end = end if end > 0.0 else 1.0
         near = min(epsilon(_SMALL_DELTA), end)
         near = near if near > 0.0 else end
-        close = np.geomspace(_SHORTEST * near, near, _POINTS_NEAR)
+        close = np.geomspace(_LEAST_CHORD_EPSILON * near, near, _POINTS_NEAR)
         far = np.geomspace(near, end, _POINTS_FAR)
         self._at = np.unique(np.concatenate([[0.0], close, far]))
         self._deltas = np.minimum.accumulate(deltas(self._at))
@@ -76,7 +79,7 @@ class ChordCurve:
         left = right - 1
         width = self._at[right] - self._at[left]
         # Where e^epsilon overflows, the left end of the chord, which is never below it.
-        known = width < _WIDEST
+        known = width < _WIDEST_CHORD
         inside = np.where(known, away - self._at[left], 0.0)
         part = np.expm1(inside) / np.expm1(np.where(known, width, 1.0))
         curve = (1.0 - part) * self._deltas[left] + part * self._deltas[right]
@@ -132,9 +135,9 @@ class ParametricProfile(PrivacyProfile):
         def excess(negative: float) -> float:
             return self._at(-negative)[0] - epsilon
 
-        epsilon = min(epsilon, _LARGEST_EPSILON)
+        epsilon = min(epsilon, _LARGEST_PARAMETRIC_EPSILON)
         least, delta = self._at(0.0)
-        if not least <= _LARGEST_EPSILON:
+        if not least <= _LARGEST_PARAMETRIC_EPSILON:
             return 1.0
         if least < epsilon:
             # The search is for a least point, so it is over minus the multiplier.
@@ -165,26 +168,8 @@ class ParametricProfile(PrivacyProfile):
         """Epsilons and deltas of the knots."""
         multipliers = np.linspace(0.0, _LARGEST_KNOT, self._knots)
         epsilons, deltas = np.transpose([self._at(each) for each in multipliers.tolist()])
-        finite = np.isfinite(epsilons) & (epsilons < _LARGEST_EPSILON)
+        finite = np.isfinite(epsilons) & (epsilons < _LARGEST_PARAMETRIC_EPSILON)
         return np.maximum.accumulate(epsilons[finite]), np.minimum.accumulate(deltas[finite])
-
-
-# A curve of deltas by a few hundred of its points, and the losses that these points admit.
-#
-# Between its points a curve, convex in :math:`e^\varepsilon`, lies below its chords; beyond the
-# last
-# it lies below the last.  The curve of chords is that of a pair whose losses are at the points: at
-# :math:`\varepsilon_j` the mass is :math:`e^{\varepsilon_j}` times the change of slope there.
-# Where
-# a curve that was rounded up bends the other way, the change counts as none, which is no less.
-# A guarantee is of both directions, so that the mass at :math:`-\varepsilon_j` is
-# :math:`e^{-\varepsilon_j}` of the mass at :math:`\varepsilon_j`.
-
-_POINTS = 200
-
-_TAIL = 1e-14
-
-_USUAL_DELTA = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,16 +208,14 @@ class Curve:
 
 def tabulated(profile: PrivacyProfile) -> Curve:
     """The curve of a guarantee, as far as anything of it is left."""
-    from lastiterate.profile.pld import convex_envelope
-
     left = float(profile.deltas(np.array([1e9]))[0])
     reach = profile.epsilon(min(1.01 * left + _TAIL, 1.0 - _TAIL))
-    cell = min(max(reach, ulps(1)), 1e9) / _POINTS
+    cell = min(max(reach, ulps(1)), 1e9) / _TABLE_POINTS
     usual = profile.epsilon(_USUAL_DELTA)
     if cell < usual < reach:
         # One point is where most ask, so that a budget of that epsilon holds this guarantee.
         cell = at_least(usual / math.floor(usual / cell), ulps=2)
-    epsilons = cell * np.arange(_POINTS + 1, dtype=np.float64)
+    epsilons = cell * np.arange(_TABLE_POINTS + 1, dtype=np.float64)
     deltas = np.minimum(profile.deltas(epsilons), 1.0)
     if cell < usual < reach:  # asked alone it is answered more exactly than among many
         step = round(usual / cell)
@@ -242,7 +225,7 @@ def tabulated(profile: PrivacyProfile) -> Curve:
     return Curve(cell, convex_envelope(epsilons, falling))
 
 
-def atoms(losses: dp_accounting.Losses) -> LossCells:
+def atoms(losses: Losses) -> LossCells:
     """The losses of a distribution that dp-accounting made."""
     kept = losses.masses > 0.0
     losses_at = np.asarray(

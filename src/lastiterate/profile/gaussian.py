@@ -1,4 +1,7 @@
-r"""Gaussian differential privacy: no easier to tell apart than N(0, 1) and N(mu, 1)."""
+r"""Gaussian differential privacy: no easier to tell apart than N(0, 1) and N(mu, 1).
+
+Beside one mu there are a sampled batch, and a secret choice of mu that does not depend on the data.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,10 @@ from lastiterate.profile.profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import averaged
 
 _ROOT_HALF = math.sqrt(0.5)
+_CELLS_AT_ONCE = 1 << 20
+_LEVEL_RATIO = 2e-3  # by which levels are rounded up at most, at every draw
+_LEAST_LEVEL = 1e-4  # of the largest level: what is below is raised to it
+_LEVELS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def deltas_on_both_sides(mus: Array, epsilons: Array) -> Array:
     """delta of each mu at each epsilon, which may be negative; rounded up."""
     away = np.abs(epsilons)
     curve = gaussian_deltas(mus, away)
-    return np.where(epsilons < 0.0, _mirrored(curve, away), curve)
+    return np.where(epsilons < 0.0, _mirror(curve, away), curve)
 
 
 def deltas_on_grid(mus: Array, cell: float, first: int, last: int) -> Array:
@@ -111,11 +118,11 @@ def deltas_on_grid(mus: Array, cell: float, first: int, last: int) -> Array:
     away = cell * np.arange(max(-first, last) + 1, dtype=np.float64)
     shape = (mus.size, away.size)
     curve = gaussian_deltas(np.broadcast_to(mus[:, None], shape), np.broadcast_to(away, shape))
-    below = _mirrored(curve[:, 1 : 1 - first], away[1 : 1 - first])
+    below = _mirror(curve[:, 1 : 1 - first], away[1 : 1 - first])
     return np.concatenate([below[:, ::-1], curve[:, : last + 1]], axis=1)
 
 
-def _mirrored(curve: Array, away: Array) -> Array:
+def _mirror(curve: Array, away: Array) -> Array:
     """delta(-t) = 1 - e^-t (1 - delta(t))."""
     return np.minimum(up(-np.expm1(-away) + np.exp(-away) * curve, ulps(8)), 1.0)
 
@@ -145,11 +152,6 @@ class SubsampledGaussian(PrivacyProfile):
 
     def gdp(self) -> float:
         return math.inf
-
-
-# A secret, data-independent choice among Gaussian guarantees: a law of mu.
-
-_CELLS_AT_ONCE = 1 << 20
 
 
 class GaussianMixtureProfile(PrivacyProfile):
@@ -232,13 +234,6 @@ class GaussianMixtureProfile(PrivacyProfile):
         return float(self._mus.max())
 
 
-_RATIO = 2e-3  # by which levels are rounded up at most, at every draw
-
-_LEAST = 1e-4  # of the largest level: what is below is raised to it
-
-_AT_ONCE = 256
-
-
 def several_draws(
     one: GaussianMixtureProfile, count: int, *, density: float = 1.0
 ) -> GaussianMixtureProfile:
@@ -252,7 +247,7 @@ def several_draws(
     """
     levels, masses = sum_of_draws(one.mus, one.weights, count)
     if density > 1.0:
-        masses = _heavier(masses, density)
+        masses = _weighted_to_largest(masses, density)
     # Each of them may be among those that are not accounted for.
     lost = min(up(count * one.lost, MILLIONS_OF_ROUNDINGS), 1.0)
     return GaussianMixtureProfile(masses, levels, lost=lost)
@@ -260,19 +255,19 @@ def several_draws(
 
 def sum_of_draws(levels: Array, masses: Array, count: int) -> tuple[Array, Array]:
     """Levels in ascending order, rounded up, and their chances."""
-    single = _coarse(levels, masses)
+    single = _round_up_levels(levels, masses)
     sums = single
     for _ in range(count - 1):
-        sums = _added(sums, single)
+        sums = _add_levels(sums, single)
     return sums
 
 
-def _coarse(levels: Array, masses: Array) -> tuple[Array, Array]:
+def _round_up_levels(levels: Array, masses: Array) -> tuple[Array, Array]:
     """Levels and masses on a geometric grid, every level but 0 rounded up."""
     top = float(levels.max(initial=0.0))
     if not 0.0 < top < math.inf:
         return levels, masses
-    least, step = _LEAST * top, math.log1p(_RATIO)
+    least, step = _LEAST_LEVEL * top, math.log1p(_LEVEL_RATIO)
     at = np.ceil(np.log(np.maximum(levels, least) / least) / step).astype(np.int64)
     counted = np.bincount(np.where(levels > 0.0, at + 1, 0), masses).astype(np.float64)
     grid = up(least * np.exp(step * np.arange(counted.size - 1)), MILLIONS_OF_ROUNDINGS)
@@ -280,32 +275,31 @@ def _coarse(levels: Array, masses: Array) -> tuple[Array, Array]:
     return np.append(0.0, grid)[used], counted[used]
 
 
-def _added(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+def _add_levels(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The law of the sum of two independent draws, on the grid of levels."""
     blocks = []
-    for first in range(0, other[0].size, _AT_ONCE):
-        levels, masses = (part[first : first + _AT_ONCE] for part in other)
+    for first in range(0, other[0].size, _LEVELS_AT_ONCE):
+        levels, masses = (part[first : first + _LEVELS_AT_ONCE] for part in other)
         sums = (one[0][:, None] + levels).ravel()
-        blocks.append(_coarse(sums, (one[1][:, None] * masses).ravel()))
-    return _coarse(
+        blocks.append(_round_up_levels(sums, (one[1][:, None] * masses).ravel()))
+    return _round_up_levels(
         np.concatenate([block[0] for block in blocks]),
         np.concatenate([block[1] for block in blocks]),
     )
 
 
-def _heavier(masses: Array, density: float) -> Array:
+def _weighted_to_largest(masses: Array, density: float) -> Array:
     """Masses with `density` times as much on the largest levels, until all is used up."""
     above = np.minimum(np.cumsum((masses * density)[::-1]), math.fsum(masses))
     return np.diff(above, prepend=0.0)[::-1]
-
-
-# Normal probabilities of cells, computed without cancellation.
 
 
 def normal_cells(edges: Array, upper: NDArray[np.bool_]) -> tuple[Array, Array]:
     """The standard normal probability of each cell between `edges`, and the tail it came from.
 
     `upper` says for each cell whether it is a difference of upper tails, which are the smaller ones
-    above 0, or else of lower tails.  The result is off by a few ulps of the tail that is returned.
+    above 0, or else of lower tails: so nothing cancels.  The result is off by a few ulps of the
+    tail that is returned.
     """
     below, above = ndtr(edges), ndtr(-edges)
     masses = np.where(upper, above[:-1] - above[1:], below[1:] - below[:-1])

@@ -33,12 +33,14 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile, check_order
 from lastiterate.profile.rounded import RoundedProfile
 
-_REACH = 40  # the farthest an exponent may be from the mean, in cells
+_CELLS_FROM_MEAN = 40  # the farthest an exponent may be from the mean, in cells
 _CELLS_OF_MEAN = 16
 _CELLS_OF_SCALE = 20
-_MANY = 50  # questions at once
+_MAX_SEPARATE_EPSILONS = 50  # of more a table is made
 _LARGE_EPSILONS = (1.0, 5.0, 20.0, 100.0)
 _SCALE_DELTA = 0.01  # the epsilon at this delta is the scale of losses
+_SHARES = np.linspace(0.0, 1.0, 33)
+_FIRST_EPSILONS = np.geomspace(1e-3, 50.0, 40)  # for an epsilon far beyond where anything is left
 
 
 def for_group(profile: PrivacyProfile, size: int) -> PrivacyProfile:
@@ -71,7 +73,7 @@ class GroupProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         """delta at each epsilon; at very many by chords of the curve, which is convex, too."""
-        if epsilons.size > _MANY:
+        if epsilons.size > _MAX_SEPARATE_EPSILONS:
             return self._own_curve.deltas(epsilons)
         return self._separate_deltas(epsilons)
 
@@ -118,7 +120,7 @@ class GroupProfile(PrivacyProfile):
 
     def _by_cells(self, epsilon: float, cell: float) -> float:
         """The least sum over exponents that are whole cells away from their mean."""
-        away = np.arange(-_REACH, _REACH + 1)
+        away = np.arange(-_CELLS_FROM_MEAN, _CELLS_FROM_MEAN + 1)
         exponents = epsilon / self._size + cell * away
         # The sum of exponents is a rounding off epsilon, which is made up for.
         exponents = exponents - ulps(4) * (np.abs(exponents) + epsilon)
@@ -126,18 +128,14 @@ class GroupProfile(PrivacyProfile):
         with np.errstate(over="ignore", invalid="ignore"):
             growth = np.exp(exponents)
             whole = deltas
-            rest = away[:, None] - away[None, :] + _REACH
+            rest = away[:, None] - away[None, :] + _CELLS_FROM_MEAN
             inside = (rest >= 0) & (rest < away.size)
             for _ in range(self._size - 1):
                 later = np.where(inside, whole[np.clip(rest, 0, away.size - 1)], np.inf)
                 sums = deltas[None, :] + growth[None, :] * later
                 whole = np.where(np.isnan(sums), np.inf, sums).min(axis=1)
         slack = TENS_OF_THOUSANDS_OF_ROUNDINGS * self._size
-        return min(up(float(whole[_REACH]), slack), 1.0)
-
-
-_SHARES = np.linspace(0.0, 1.0, 33)
-_SIZES = np.geomspace(1e-3, 50.0, 40)  # for an epsilon far beyond where anything is left
+        return min(up(float(whole[_CELLS_FROM_MEAN]), slack), 1.0)
 
 
 def for_pair(profile: PrivacyProfile) -> PrivacyProfile:
@@ -168,7 +166,7 @@ class PairProfile(PrivacyProfile):
     def deltas(self, epsilons: Array) -> Array:
         """delta at each epsilon by the best of some splits, rounded up."""
         whole = epsilons[:, np.newaxis]
-        first = np.hstack([whole * _SHARES, np.minimum(_SIZES, whole)])
+        first = np.hstack([whole * _SHARES, np.minimum(_FIRST_EPSILONS, whole)])
         second = whole - first
         deltas = self.profile.deltas(np.concatenate([first.ravel(), second.ravel()]))
         at_first, at_second = deltas.reshape(2, *first.shape)

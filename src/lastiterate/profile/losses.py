@@ -10,6 +10,17 @@ The line is cut into cells.  In a cell of mass p under P and q under Q, where al
 likelihood ratio lie in [a, b], the pair is dominated by two atoms, of losses a and b, with the same
 two masses: that is a mean-preserving spread of the likelihood ratio, and hockey sticks are convex
 in it.
+
+**Sums.** Of independent results the masses p are first tilted,
+:math:`p_x e^{\lambda x} / M(\lambda)`, then transformed (Fourier), multiplied and tilted back.  So
+rounding, which is absolute in a transform, is multiplied by
+:math:`M(\lambda) e^{-\lambda\varepsilon}` in delta at epsilon, and does not hide small deltas.
+Sums beyond the end of the grid are bounded by Chernoff and counted as infinite; those below its
+beginning come out at its end, which is no less pessimistic.
+
+**A sum that grows.** One more result costs as much however many there are: the product of
+transforms is kept, on a grid with room for several times as much.  Once the sum outgrows it, or a
+result is taken back, all are transformed anew.  Any grid gives an upper bound.
 """
 
 from __future__ import annotations
@@ -37,17 +48,21 @@ from lastiterate._numerics.rounding import (
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
-_WIDTH = 0.08
-
-_FARTHEST = 9.0  # standard deviations, beyond which there is 1e-19
-
+_CELL_WIDTH = 0.08
+_LARGEST_DEVIATION = 9.0  # standard deviations, beyond which there is 1e-19
 _NEGLIGIBLE = 1e-18
-
-_FAR = 700.0  # a loss beyond which a likelihood ratio is no number
-
-_LARGEST = 25.0  # an amount so large that it is taken for infinite
-
+_LARGEST_LOSS = 700.0  # a loss beyond which a likelihood ratio is no number
+_LARGEST_LEVEL = 25.0  # an amount so large that it is taken for infinite
 _MOST_LOST = 0.5  # beyond which no guarantee is of any use
+_CELLS = 1 << 15
+_TAIL_LOG = 38.0  # minus the logarithm of the mass beyond the grid
+_TILTS = 40
+_LEAST_SPREAD = 1e-30
+_MILD_LOG = 6.0  # the logarithm of what a tilt adds to the rounding at epsilon 0
+_ROOM_TO_GROW = 4  # how many times as much a new grid has room for
+_LARGEST_LOG_BEYOND = (
+    -37.0
+)  # the logarithm of the mass beyond the grid from which on a wider one is made
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +90,16 @@ class LossCells:
         low = np.floor(np.clip(self.lows, least, most) / cell).astype(np.int64)
         high = np.ceil(np.clip(self.highs, least, most) / cell).astype(np.int64)
         high = np.maximum(high, low + 1)
-        weight = np.exp(np.minimum(low * cell, _FAR))
+        weight = np.exp(np.minimum(low * cell, _LARGEST_LOSS))
         apart = -np.expm1((low - high) * cell)
         rounding = self.off + self.other_off * weight + ulps(8 + 4 * np.abs(low * cell)) * whole
         excess = self.masses - self.others * weight + rounding
         upper = np.clip(excess / apart, 0.0, whole)
-        upper = np.where((self.lows < least) | (low * cell > _FAR), whole, upper)
+        upper = np.where((self.lows < least) | (low * cell > _LARGEST_LOSS), whole, upper)
         first = int(low.min())
         size = int(high.max()) - first + 1
-        at_low = _counted(low - first, np.where(kept, whole - upper, 0.0), size)
-        at_high = _counted(high - first, np.where(kept, upper, 0.0), size)
+        at_low = _masses_at(low - first, np.where(kept, whole - upper, 0.0), size)
+        at_high = _masses_at(high - first, np.where(kept, upper, 0.0), size)
         infinite = self.infinite + float(whole[~kept].sum())
         return OnGrid(first, at_low + at_high, up(infinite, ulps(whole.size)))
 
@@ -98,13 +113,13 @@ class OnGrid:
     infinite: float
 
 
+def _masses_at(points: IntArray, masses: Array, size: int) -> Array:
+    return np.asarray(np.bincount(points, masses, size), dtype=np.float64)
+
+
 _NOTHING_PROMISED = LossCells(
     *(np.zeros(1),) * 2, np.ones(1), np.zeros(1), *(np.zeros(1),) * 2, 1.0
 )
-
-
-def _counted(points: IntArray, masses: Array, size: int) -> Array:
-    return np.asarray(np.bincount(points, masses, size), dtype=np.float64)
 
 
 def shift_losses(levels: Array, masses: Array, *, two_sided: bool = False) -> list[LossCells]:
@@ -114,7 +129,7 @@ def shift_losses(levels: Array, masses: Array, *, two_sided: bool = False) -> li
     """
     if not (np.all(levels >= 0.0) and np.all(masses >= 0.0)):
         raise InvalidParameter("levels", levels, must_be="at least 0, as must be their masses")
-    kept = (levels <= _LARGEST) & (masses > 0.0)
+    kept = (levels <= _LARGEST_LEVEL) & (masses > 0.0)
     levels, masses = levels[kept], masses[kept]
     lost = max(1.0 - math.fsum(masses), 0.0) + ulps(1)
     if not lost < _MOST_LOST:
@@ -135,6 +150,35 @@ def shift_losses(levels: Array, masses: Array, *, two_sided: bool = False) -> li
     # Below the first edge Q's losses against P may be as large as one likes.
     backwards = _cells(-high, -low, theirs, ours, below=1, infinite=theirs.below[0])
     return [forwards, backwards]
+
+
+def _edges(levels: Array, masses: Array) -> Array:
+    """Edges from far below 0 to where P has almost no mass left."""
+    top = _LARGEST_DEVIATION + float(levels.max(initial=0.0))
+    if top > _LARGEST_DEVIATION + 1.0:
+        tops = np.linspace(_LARGEST_DEVIATION, top, 33)
+        left = ndtr(levels - tops[:, None]) @ masses
+        top = float(tops[min(int(np.searchsorted(-left, -_NEGLIGIBLE)), tops.size - 1)])
+    return np.linspace(-_LARGEST_DEVIATION, top, int((top + _LARGEST_DEVIATION) / _CELL_WIDTH) + 2)
+
+
+def _log_ratios(levels: Array, masses: Array, lost: float, at: Array) -> tuple[Array, Array]:
+    """log of the average over Y of e^(Yz - Y^2/2), and a bound on its error."""
+    exponents = at[:, None] * levels - 0.5 * levels * levels
+    excess = np.expm1(exponents)
+    total = excess @ masses - lost
+    size = np.abs(excess) @ masses + lost
+    steps = ulps(32.0 + levels.size + 4.0 * float(np.abs(exponents).max()))
+    # Near 1 its distance from 1 tells the logarithm; where next to nothing is left, it does not.
+    near = total > -0.5
+    logs = np.log1p(np.where(near, total, 0.0))
+    errors = steps * size / (1.0 + np.where(near, total, 0.0)) + ulps(4) * np.abs(logs)
+    top = exponents.max(axis=1)
+    with np.errstate(under="ignore"):
+        sums = np.exp(exponents - top[:, None]) @ masses
+    direct = top + np.log(sums)
+    direct_errors = steps * (1.0 + np.abs(direct))
+    return np.where(near, logs, direct), np.where(near, errors, direct_errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,35 +209,6 @@ def _tails(means: Array, masses: Array, edges: Array) -> _Tails:
     return _Tails(below, above, error)
 
 
-def _edges(levels: Array, masses: Array) -> Array:
-    """Edges from far below 0 to where P has almost no mass left."""
-    top = _FARTHEST + float(levels.max(initial=0.0))
-    if top > _FARTHEST + 1.0:
-        tops = np.linspace(_FARTHEST, top, 33)
-        left = ndtr(levels - tops[:, None]) @ masses
-        top = float(tops[min(int(np.searchsorted(-left, -_NEGLIGIBLE)), tops.size - 1)])
-    return np.linspace(-_FARTHEST, top, int((top + _FARTHEST) / _WIDTH) + 2)
-
-
-def _log_ratios(levels: Array, masses: Array, lost: float, at: Array) -> tuple[Array, Array]:
-    """log of the average over Y of e^(Yz - Y^2/2), and a bound on its error."""
-    exponents = at[:, None] * levels - 0.5 * levels * levels
-    excess = np.expm1(exponents)
-    total = excess @ masses - lost
-    size = np.abs(excess) @ masses + lost
-    steps = ulps(32.0 + levels.size + 4.0 * float(np.abs(exponents).max()))
-    # Near 1 its distance from 1 tells the logarithm; where next to nothing is left, it does not.
-    near = total > -0.5
-    logs = np.log1p(np.where(near, total, 0.0))
-    errors = steps * size / (1.0 + np.where(near, total, 0.0)) + ulps(4) * np.abs(logs)
-    top = exponents.max(axis=1)
-    with np.errstate(under="ignore"):
-        sums = np.exp(exponents - top[:, None]) @ masses
-    direct = top + np.log(sums)
-    direct_errors = steps * (1.0 + np.abs(direct))
-    return np.where(near, logs, direct), np.where(near, errors, direct_errors)
-
-
 def _cells(
     lows: Array, highs: Array, ours: _Tails, theirs: _Tails, *, below: int, infinite: float
 ) -> LossCells:
@@ -214,26 +229,6 @@ def _cells(
         np.append(other_off, 0.0),
         float(infinite),
     )
-
-
-# Several independent results, each with losses in cells: their sum, by Fourier transforms.
-#
-# The masses p of a result are first tilted, :math:`p_x e^{\lambda x} / M(\lambda)`, then
-# transformed,
-# multiplied and tilted back.  So rounding, which is absolute in a transform, is multiplied by
-# :math:`M(\lambda) e^{-\lambda\varepsilon}` in delta at epsilon, and does not hide small deltas.
-# Sums beyond the end of the grid are bounded by Chernoff and counted as infinite; those below its
-# beginning come out at its end, which is no less pessimistic.
-
-_CELLS = 1 << 15
-
-_NEVER = 38.0  # minus the logarithm of the mass beyond the grid
-
-_TILTS = 40
-
-_LEAST_SPREAD = 1e-30
-
-_MILD = 6.0  # the logarithm of what a tilt adds to the rounding at epsilon 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,26 +281,37 @@ class SummedLossesProfile(PrivacyProfile):
         return math.inf
 
 
-class _Total:
-    """Masses at the points of a grid, and those that rounding may have hidden beyond each."""
+class FiniteLosses:
+    """Masses of P at increasing losses; the largest epsilon is answered as fast as the least."""
 
-    def __init__(
-        self, at: Array, masses: Array, infinite: float, tilt: float, log_slack: float
-    ) -> None:
-        self._at, self._infinite, self._tilt, self._log_slack = at, infinite, tilt, log_slack
+    def __init__(self, at: Array, masses: Array) -> None:
+        self._at = at
         with np.errstate(over="ignore", under="ignore"):
             other = masses * np.exp(-np.maximum(at, -700.0))
         self._above = np.append(suffix_sums(masses), 0.0)
         self._other_above = np.append(suffix_sums(other), 0.0)
 
     def deltas(self, epsilons: Array) -> Array:
+        """P(loss > epsilon) - e^epsilon Q(loss > epsilon), rounded up."""
         first = np.searchsorted(self._at, epsilons, side="right")
         upper = self._above[first]
         lower = np.exp(np.minimum(epsilons, 700.0)) * self._other_above[first]
         rounding = ulps(2 * (roundings(self._at.size) + 4))
-        difference = np.maximum(upper - lower, 0.0) + rounding * (upper + lower)
+        return np.asarray(np.maximum(upper - lower, 0.0) + rounding * (upper + lower))
+
+
+class _Total:
+    """Masses at the points of a grid, and those that rounding may have hidden beyond each."""
+
+    def __init__(
+        self, at: Array, masses: Array, infinite: float, tilt: float, log_slack: float
+    ) -> None:
+        self._finite, self._infinite = FiniteLosses(at, masses), infinite
+        self._tilt, self._log_slack = tilt, log_slack
+
+    def deltas(self, epsilons: Array) -> Array:
         exponents = np.minimum(self._log_slack - self._tilt * epsilons, 1.0)
-        return np.asarray(difference + np.exp(exponents) + self._infinite)
+        return np.asarray(self._finite.deltas(epsilons) + np.exp(exponents) + self._infinite)
 
 
 def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
@@ -333,8 +339,8 @@ class LossSum:
         first, masses = grid.first, grid.masses
         self._infinite += times * grid.infinite
         points = self._cell * np.arange(first, first + masses.size, dtype=np.float64)
-        log_sum, tilted = _tilted(points, masses, reach.mild)
-        self._beyond += times * _tilted(points, masses, reach.tilt)[0]
+        log_sum, tilted = _tilt(points, masses, reach.mild)
+        self._beyond += times * _tilt(points, masses, reach.tilt)[0]
         self._log_total += times * log_sum
         folded = np.bincount(np.arange(masses.size) % _CELLS, tilted, minlength=_CELLS)
         # Not in place: a copy shares the spectrum.
@@ -400,14 +406,14 @@ def _end(parts: Sequence[tuple[Array, Array, int]]) -> tuple[float, float, float
     largest = math.fsum(times * float(losses.max()) for losses, _, times in parts)
     square = math.fsum(times * float(masses @ losses**2) for losses, masses, times in parts)
     spread = max(math.sqrt(square), _LEAST_SPREAD)
-    tilts = np.geomspace(0.1 * _NEVER / max(largest, spread), 100.0 / spread, _TILTS)
+    tilts = np.geomspace(0.1 * _TAIL_LOG / max(largest, spread), 100.0 / spread, _TILTS)
     moments = np.zeros(_TILTS)
     for losses, masses, times in parts:
         moments += times * _log_moments(losses, masses, tilts)
-    ends = (moments + _NEVER) / tilts
+    ends = (moments + _TAIL_LOG) / tilts
     best = int(np.argmin(ends))
     # Half of it, or what is tilted to the end comes out at the beginning.
-    mild = tilts[(moments <= _MILD) & (tilts <= tilts[best] / 2)]
+    mild = tilts[(moments <= _MILD_LOG) & (tilts <= tilts[best] / 2)]
     end = max(float(ends[best]), spread)  # also where all losses are below 0
     return end, float(tilts[best]), float(mild.max(initial=0.0))
 
@@ -416,7 +422,7 @@ def _without_tail(losses: Array, masses: Array, times: int) -> tuple[Array, Arra
     """The losses but for the largest, which hardly ever occur."""
     order = np.argsort(losses)
     above = np.cumsum(masses[order][::-1])[::-1]
-    kept = order[above * times > math.exp(-_NEVER)]
+    kept = order[above * times > math.exp(-_TAIL_LOG)]
     return (losses[kept], masses[kept], times) if kept.size else (losses, masses, times)
 
 
@@ -426,7 +432,7 @@ def _log_moments(losses: Array, masses: Array, tilts: Array) -> Array:
     return np.asarray(top + np.log(np.exp(exponents - top[:, None]) @ masses))
 
 
-def _tilted(points: Array, masses: Array, tilt: float) -> tuple[float, Array]:
+def _tilt(points: Array, masses: Array, tilt: float) -> tuple[float, Array]:
     """The logarithm of the sum of masses e^(tilt point), and these masses over it."""
     exponents = tilt * points
     top = float(exponents[masses > 0.0].max())
@@ -435,16 +441,6 @@ def _tilted(points: Array, masses: Array, tilt: float) -> tuple[float, Array]:
     total = float(weighted.sum())
     return top + math.log(total), weighted / total
 
-
-# A sum of independent losses that grows: one more costs as much however many there are.
-#
-# The product of transforms is kept, on a grid with room for several times as much.  Once the sum
-# outgrows it, or a result is taken back, all are transformed anew.  Any grid gives an upper bound:
-# what lies beyond its end is counted as infinite.
-
-_ROOM = 4  # how many times as much a new grid has room for
-
-_BEYOND = -37.0  # the logarithm of the mass beyond the grid from which on a wider one is made
 
 Kind = Callable[[str], Sequence[LossCells]]
 
@@ -476,8 +472,8 @@ class RunningSum:
     def profile(self, more: Sequence[Repeated]) -> SummedLossesProfile:
         """The guarantee of all of them and of these."""
         sums = self._with(more)
-        if not sums or any(one.log_mass_beyond > _BEYOND for one in sums):
-            self._sums = self._made_anew(more)
+        if not sums or any(one.log_mass_beyond > _LARGEST_LOG_BEYOND for one in sums):
+            self._sums = self._transform_anew(more)
             sums = self._with(more)
         return SummedLossesProfile.of_sums(sums)
 
@@ -489,11 +485,11 @@ class RunningSum:
             _include(sums, one)
         return sums
 
-    def _made_anew(self, more: Sequence[Repeated]) -> list[LossSum]:
+    def _transform_anew(self, more: Sequence[Repeated]) -> list[LossSum]:
         own = [Repeated(self._losses_of(kind), times) for kind, times in self._times.items()]
         ways = max(len(one.directions) for one in [*own, *more])
         sums = [
-            LossSum(_roomy([(_way(one, way), one.times) for one in [*own, *more]]))
+            LossSum(_reach_with_room([(_way(one, way), one.times) for one in [*own, *more]]))
             for way in range(ways)
         ]
         for one in own:
@@ -511,9 +507,9 @@ def _way(result: Repeated, way: int) -> LossCells:
     return result.directions[way % len(result.directions)]
 
 
-def _roomy(parts: Sequence[tuple[LossCells, int]]) -> Reach:
+def _reach_with_room(parts: Sequence[tuple[LossCells, int]]) -> Reach:
     """The reach of all from as many as there are to several times as many."""
     now = reach_of(parts)
-    later = reach_of([(cells, _ROOM * times) for cells, times in parts])
+    later = reach_of([(cells, _ROOM_TO_GROW * times) for cells, times in parts])
     low, high = min(now.low, later.low), max(now.high, later.high)
     return Reach(low, high, later.tilt, later.mild, max(now.most, later.most))

@@ -1,4 +1,8 @@
-"""Discretised privacy losses, on `dp_accounting`'s privacy loss distributions."""
+"""Discretised privacy losses, on `dp_accounting`'s privacy loss distributions.
+
+The functions from `require` on are the only ones that use parts of `dp_accounting` which are not
+public.  It takes longer to load than most runs to account for, so it is loaded where it is used.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import scipy
 from lastiterate import _check
 from lastiterate._numerics.rounding import TINY, Array, roundings, suffix_sums, ulps, up
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
+from lastiterate.profile.losses import FiniteLosses
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 if TYPE_CHECKING:
@@ -20,12 +25,18 @@ if TYPE_CHECKING:
     from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-
 _TAIL = 1e-15
-
-_MOST_CELLS = 2_000_000
-
+_MAX_CELLS = 2_000_000
 _LEAST_CELLS = 16
+
+
+class Losses(NamedTuple):
+    """The losses of one direction: masses[i] at cell (first + i), and the infinite mass."""
+
+    cell: float
+    first: int
+    masses: Array
+    infinite: float
 
 
 class LossDistributionProfile(PrivacyProfile):
@@ -84,24 +95,17 @@ class LossDistributionProfile(PrivacyProfile):
 
 
 class _Losses:
-    """The losses of one direction, largest epsilon answered as fast as the smallest."""
+    """The losses of one direction."""
 
     def __init__(self, losses: Losses) -> None:
-        self._at = losses.cell * (losses.first + np.arange(losses.masses.size))
+        at = losses.cell * (losses.first + np.arange(losses.masses.size))
+        self._at = np.asarray(at, dtype=np.float64)
         self._mass, self._infinite = losses.masses, losses.infinite
-        with np.errstate(under="ignore", over="ignore"):
-            other = self._mass * np.exp(-np.maximum(self._at, -700.0))
-        self._above = np.append(suffix_sums(self._mass), 0.0)
-        self._other_above = np.append(suffix_sums(other), 0.0)
+        self._finite = FiniteLosses(self._at, self._mass)
 
     def deltas(self, epsilons: Array) -> Array:
         """P(loss > epsilon) - e^epsilon Q(loss > epsilon), rounded up."""
-        first = np.searchsorted(self._at, epsilons, side="right")
-        upper = self._above[first]
-        lower = np.exp(np.minimum(epsilons, 700.0)) * self._other_above[first]
-        rounding = ulps(2 * (roundings(self._mass.size) + 4))
-        difference = np.maximum(upper - lower, 0.0) + rounding * (upper + lower)
-        return np.asarray(difference + self._infinite)
+        return np.asarray(self._finite.deltas(epsilons) + self._infinite)
 
     def renyi(self, alpha: float) -> float:
         if self._infinite > 0.0 or alpha == math.inf:
@@ -196,7 +200,7 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
 
 def least_discretization(profile: PrivacyProfile) -> float:
     """The smallest cells that cover the losses of `profile` in memory."""
-    return _reach(profile) / _MOST_CELLS
+    return _reach(profile) / _MAX_CELLS
 
 
 def _reach(profile: PrivacyProfile) -> float:
@@ -219,20 +223,6 @@ def convex_envelope(epsilons: Array, deltas: Array) -> Array:
     above = np.append(suffix_sums(-smoothed * growth), 0.0) + deltas[-1]
     envelope = up(above, ulps(4 * roundings(deltas.size) + 64))
     return np.asarray(np.clip(np.minimum(envelope, deltas), 0.0, 1.0))
-
-
-# Access to the parts of `dp_accounting` that are not public; no other module uses them.
-#
-# `dp_accounting` takes longer to load than most runs to account for, so it is loaded where used.
-
-
-class Losses(NamedTuple):
-    """The losses of one direction: masses[i] at cell (first + i), and the infinite mass."""
-
-    cell: float
-    first: int
-    masses: Array
-    infinite: float
 
 
 def require(what: str) -> None:
@@ -286,7 +276,9 @@ def made_whole(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     remove, add = _directions(pld)
-    return PrivacyLossDistribution(_whole(remove), None if add is remove else _whole(add))
+    return PrivacyLossDistribution(
+        _with_all_mass(remove), None if add is remove else _with_all_mass(add)
+    )
 
 
 def connected_dots(cell: float, cells: int, deltas: Array) -> PrivacyLossDistribution:
@@ -354,7 +346,8 @@ def _directions(pld: PrivacyLossDistribution) -> tuple[Any, Any]:
     return pld._pmf_remove, pld._pmf_add
 
 
-def _whole(pmf: Any) -> Any:
+def _with_all_mass(pmf: Any) -> Any:
+    """One direction with all missing mass at infinite loss."""
     from dp_accounting.pld import pld_pmf
 
     dense = pmf.to_dense_pmf()

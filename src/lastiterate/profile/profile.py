@@ -351,9 +351,6 @@ def check_order(order: float) -> float:
     return _check.number("order", order, at_least=1.0, infinite=True)
 
 
-# Trade-offs of error rates that a delta curve allows.
-
-
 def curve_tradeoff(deltas: Callable[[Array], Array], alpha: float) -> float:
     """The least false-negative rate at the false-positive rate `alpha`, rounded down.
 

@@ -6,6 +6,8 @@ Theorem 21: :math:`\delta = e^{(\alpha-1)(R_\alpha - \varepsilon)} \frac1\alpha
 Calmon, Kosut and Sankar 2021, Lemma 1: :math:`\delta = (e^{(\alpha-1)R_\alpha} - 1) /
 (\alpha (e^{(\alpha-1)\varepsilon} - 1))`, since :math:`\phi(t) = t^\alpha - 1 - \alpha(t - 1)` is
 convex and at least 0, hence at least :math:`\phi'(e^\varepsilon)(t - e^\varepsilon)^+`.
+
+Zero-concentrated and pure differential privacy are here, too: they are known by their divergences.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ from lastiterate._numerics.rounding import (
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)
-
 _MANY_ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 4000)
 
 
@@ -78,6 +79,104 @@ class RenyiProfile(PrivacyProfile):
             orders = np.linspace(_ORDERS[max(near - 1, 0)], _ORDERS[min(near + 1, 399)], 60)
             best = min(best, float(log_deltas(self._divergences(orders), orders, epsilon).min()))
         return rounded_up_exp(best)
+
+
+@dataclass(frozen=True)
+class ZCDPProfile(PrivacyProfile):
+    """rho-zCDP: divergence at most rho times the order, for every order above 1."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        value = _check.number("rho", self.rho, at_least=0.0, infinite=True)
+        object.__setattr__(self, "rho", value)
+
+    def renyi(self, order: float) -> float:
+        alpha = check_order(order)
+        return at_least(alpha * self.rho, ulps=1) if self.rho else 0.0
+
+    def gdp(self) -> float:
+        return 0.0 if self.rho == 0.0 else math.inf
+
+    def deltas(self, epsilons: Array) -> Array:
+        if self.rho == 0.0:
+            return np.zeros(epsilons.shape)
+        if self.rho == math.inf:
+            return np.ones(epsilons.shape)
+        return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
+
+    def _delta(self, epsilon: float) -> float:
+        excess = (epsilon - self.rho) / (2.0 * self.rho)
+        if not excess > 0.0:
+            return 1.0
+        if excess > 1e100:
+            return TINY
+        near = 1.0 + excess
+        orders = 1.0 + excess * np.linspace(0.05, 2.0, 400)
+        best = float(log_deltas(self.rho * orders, orders, epsilon).min())
+        # Bun and Steinke's factor on exp(-(epsilon - rho)^2 / (4 rho)).
+        factor = min(
+            1.0,
+            math.sqrt(math.pi * self.rho),
+            1.0 / near,
+            2.0 / (near + math.sqrt(near * near + 4.0 / (math.pi * self.rho))),
+        )
+        return rounded_up_exp(min(best, -excess * excess * self.rho + math.log(factor)))
+
+
+@dataclass(frozen=True)
+class PureProfile(PrivacyProfile):
+    """(limit, 0)-DP: no event changes its probability by more than a factor of e^limit.
+
+    Its worst case is randomised response.
+
+    >>> PureProfile(1.0).epsilon(0.0), round(PureProfile(1.0).delta(0.5), 4)
+    (1.0, 0.2876)
+    """
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        value = _check.number("limit", self.limit, at_least=0.0, infinite=True)
+        object.__setattr__(self, "limit", value)
+
+    def deltas(self, epsilons: Array) -> Array:
+        if self.limit == math.inf:
+            return np.ones(epsilons.shape)
+        # (e^limit - e^epsilon)/(1 + e^limit).
+        short = -np.expm1(np.minimum(epsilons - self.limit, 0.0)) / (1.0 + math.exp(-self.limit))
+        return np.where(epsilons >= self.limit, 0.0, np.clip(up(short, ulps(8)), TINY, 1.0))
+
+    def epsilon(self, delta: float) -> float:
+        return min(super().epsilon(delta), self.limit)
+
+    def renyi(self, order: float) -> float:
+        alpha, e = check_order(order), self.limit
+        if alpha == math.inf or e in (0.0, math.inf):
+            return e
+        if alpha == 1.0:
+            return min(e, at_least(e * math.tanh(e / 2.0), ulps=8))
+        # log of (e^{alpha e} + e^{(1 - alpha) e})/(1 + e^e), over alpha - 1.
+        log = (
+            (alpha - 1.0) * e
+            + math.log1p(math.exp(-(2 * alpha - 1) * e))
+            - math.log1p(math.exp(-e))
+        )
+        slack = FEW_ROUNDINGS * (1.0 + alpha * e)
+        return min(e, max((log + slack) / (alpha - 1.0), TINY))
+
+    def gdp(self) -> float:
+        """The mu at which mu-GDP's trade-off meets randomised response's."""
+        if self.limit in (0.0, math.inf):
+            return self.limit
+        # Phi(-mu/2) = 1/(1 + e^limit); near 1/2, where that cancels, as an error function.
+        if self.limit < 1.0:
+            mu = math.sqrt(8.0) * float(erfinv(math.tanh(self.limit / 2.0)))
+        else:
+            mu = -2.0 * float(ndtri_exp(-np.logaddexp(0.0, self.limit)))
+        if not log_ndtr(-mu / 2) < 0.0:
+            return math.inf
+        return at_least(up(max(mu, TINY), THOUSANDS_OF_ROUNDINGS), ulps=1)
 
 
 def averaged(weights: Array, divergences: Array, order: float) -> float:
@@ -138,102 +237,3 @@ def rounded_up_exp(log: float) -> float:
         return 1.0
     slack = 1e-13 * (1.0 + abs(log)) if math.isfinite(log) else 0.0
     return min(1.0, max(up(math.exp(min(log + slack, 0.0)), THOUSANDS_OF_ROUNDINGS), TINY))
-
-
-@dataclass(frozen=True)
-class ZCDPProfile(PrivacyProfile):
-    """rho-zCDP: divergence at most rho times the order, for every order above 1."""
-
-    rho: float
-
-    def __post_init__(self) -> None:
-        value = _check.number("rho", self.rho, at_least=0.0, infinite=True)
-        object.__setattr__(self, "rho", value)
-
-    def renyi(self, order: float) -> float:
-        alpha = check_order(order)
-        return at_least(alpha * self.rho, ulps=1) if self.rho else 0.0
-
-    def gdp(self) -> float:
-        return 0.0 if self.rho == 0.0 else math.inf
-
-    def deltas(self, epsilons: Array) -> Array:
-        if self.rho == 0.0:
-            return np.zeros(epsilons.shape)
-        if self.rho == math.inf:
-            return np.ones(epsilons.shape)
-        return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
-
-    def _delta(self, epsilon: float) -> float:
-        excess = (epsilon - self.rho) / (2.0 * self.rho)
-        if not excess > 0.0:
-            return 1.0
-        if excess > 1e100:
-            return TINY
-        near = 1.0 + excess
-        orders = 1.0 + excess * np.linspace(0.05, 2.0, 400)
-        best = float(log_deltas(self.rho * orders, orders, epsilon).min())
-        # Bun and Steinke's factor on exp(-(epsilon - rho)^2 / (4 rho)).
-        factor = min(
-            1.0,
-            math.sqrt(math.pi * self.rho),
-            1.0 / near,
-            2.0 / (near + math.sqrt(near * near + 4.0 / (math.pi * self.rho))),
-        )
-        return rounded_up_exp(min(best, -excess * excess * self.rho + math.log(factor)))
-
-
-# Pure differential privacy: no event changes its probability by more than a factor.
-
-
-@dataclass(frozen=True)
-class PureProfile(PrivacyProfile):
-    """(limit, 0)-DP; its worst case is randomised response.
-
-    >>> PureProfile(1.0).epsilon(0.0), round(PureProfile(1.0).delta(0.5), 4)
-    (1.0, 0.2876)
-    """
-
-    limit: float
-
-    def __post_init__(self) -> None:
-        value = _check.number("limit", self.limit, at_least=0.0, infinite=True)
-        object.__setattr__(self, "limit", value)
-
-    def deltas(self, epsilons: Array) -> Array:
-        if self.limit == math.inf:
-            return np.ones(epsilons.shape)
-        # (e^limit - e^epsilon)/(1 + e^limit).
-        short = -np.expm1(np.minimum(epsilons - self.limit, 0.0)) / (1.0 + math.exp(-self.limit))
-        return np.where(epsilons >= self.limit, 0.0, np.clip(up(short, ulps(8)), TINY, 1.0))
-
-    def epsilon(self, delta: float) -> float:
-        return min(super().epsilon(delta), self.limit)
-
-    def renyi(self, order: float) -> float:
-        alpha, e = check_order(order), self.limit
-        if alpha == math.inf or e in (0.0, math.inf):
-            return e
-        if alpha == 1.0:
-            return min(e, at_least(e * math.tanh(e / 2.0), ulps=8))
-        # log of (e^{alpha e} + e^{(1 - alpha) e})/(1 + e^e), over alpha - 1.
-        log = (
-            (alpha - 1.0) * e
-            + math.log1p(math.exp(-(2 * alpha - 1) * e))
-            - math.log1p(math.exp(-e))
-        )
-        slack = FEW_ROUNDINGS * (1.0 + alpha * e)
-        return min(e, max((log + slack) / (alpha - 1.0), TINY))
-
-    def gdp(self) -> float:
-        """The mu at which mu-GDP's trade-off meets randomised response's."""
-        if self.limit in (0.0, math.inf):
-            return self.limit
-        # Phi(-mu/2) = 1/(1 + e^limit); near 1/2, where that cancels, as an error function.
-        if self.limit < 1.0:
-            mu = math.sqrt(8.0) * float(erfinv(math.tanh(self.limit / 2.0)))
-        else:
-            mu = -2.0 * float(ndtri_exp(-np.logaddexp(0.0, self.limit)))
-        if not log_ndtr(-mu / 2) < 0.0:
-            return math.inf
-        return at_least(up(max(mu, TINY), THOUSANDS_OF_ROUNDINGS), ulps=1)

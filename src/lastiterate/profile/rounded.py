@@ -46,7 +46,7 @@ from lastiterate.profile.profile import PrivacyProfile, Protected, check_order
 _MULTIPLES = (6.0, 7.0, 8.0, 9.0, 11.0)  # of mu, to be tried as kappa
 _FINE_MULTIPLES = np.arange(4.0, 16.0, 0.25)
 _SLOPE = 0.1  # of epsilon in log delta, about, in units of epsilon
-_FARTHEST = 600.0  # an epsilon whose power is finite
+_LARGEST_EPSILON = 600.0  # an epsilon whose power is finite
 _LARGE_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # no true curve rises beyond any of them
 
 
@@ -112,7 +112,11 @@ class RoundedProfile(PrivacyProfile):
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         mu, failure = self.rounding.mu, self.rounding.failure
         exact = self.exact.epsilon(target)
-        if (mu == 0.0 and failure == 0.0) or target == 1.0 or not exact + mu < _FARTHEST / 2.0:
+        if (
+            (mu == 0.0 and failure == 0.0)
+            or target == 1.0
+            or not exact + mu < _LARGEST_EPSILON / 2.0
+        ):
             return exact if mu == 0.0 and failure == 0.0 else super().epsilon(delta)
         between = GaussianProfile(mu) if mu > 0.0 else None
         best, kappa, lost = math.inf, 0.0, math.inf
@@ -137,14 +141,14 @@ class RoundedProfile(PrivacyProfile):
         left = epsilons - up(2.0 * kappa, MILLIONS_OF_ROUNDINGS)
         left = left - FEW_ROUNDINGS * np.minimum(epsilons, 1e300)
         known = self._two_sided(left)
-        power = np.exp(np.minimum(left, _FARTHEST))
+        power = np.exp(np.minimum(left, _LARGEST_EPSILON))
         whole = (
             math.exp(kappa) * known
             + (1.0 + power * math.exp(kappa)) * between
             + (1.0 + power * math.exp(2.0 * kappa)) * failure
         )
         lost = between > 0.0 or failure > 0.0
-        whole = np.where((left > _FARTHEST) & lost, 1.0, up(whole, MILLIONS_OF_ROUNDINGS))
+        whole = np.where((left > _LARGEST_EPSILON) & lost, 1.0, up(whole, MILLIONS_OF_ROUNDINGS))
         return np.minimum(whole, 1.0)
 
     def _two_sided(self, epsilons: Array) -> Array:

@@ -58,7 +58,7 @@ from lastiterate._numerics.search import least_true
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.profile import PrivacyProfile, check_order, protected_by_all
 
-_WORD = 64
+_WORD_BITS = 64
 _SPARE_DIGITS = 60  # beyond one a bit: 1 - stop^shape may cancel 20 of them
 _NEAR_ZERO = 1e-8  # below this shape powers cannot be told from the logarithm
 
@@ -102,9 +102,9 @@ class Tries:
         It is the least k whose cumulative probability exceeds a uniform number, of which further
         bits are drawn until they decide.
         """
-        uniform, bits = word(), _WORD
+        uniform, bits = word(), _WORD_BITS
         while (found := self._number_at(uniform, bits)) is None:
-            uniform, bits = (uniform << _WORD) | word(), bits + _WORD
+            uniform, bits = (uniform << _WORD_BITS) | word(), bits + _WORD_BITS
         return found
 
     def _number_at(self, uniform: int, bits: int) -> int | None:

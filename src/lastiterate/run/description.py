@@ -1,4 +1,10 @@
-"""A run in the words of a command line or of a file: sizes, epochs, a noise multiplier."""
+"""A run in the words of a command line or of a file: sizes, epochs, a noise multiplier.
+
+The words of other libraries are here, too.  An event of `dp_accounting`, as Opacus, jax_privacy and
+others make them, says how noise compares with the clip and how batches are drawn.  It says nothing
+of the neighbouring relation, the loss or the step sizes, which are given beside it.  Noise
+multipliers are in units of the clip, so that replacing an example moves a sum by two of them.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +32,38 @@ from lastiterate.run.training_run import (
     usual_adjacency,
 )
 
-_OPTIMIZER = ("momentum", "dampening", "nesterov", "buffer_resets", "average")
-
+_OPTIMIZER_FIELDS = ("momentum", "dampening", "nesterov", "buffer_resets", "average")
 NAMES = tuple(name for name, rule in RULES.items() if rule.from_sizes)
-
 # Two words for the same quantity: a later one replaces the other.
 ALTERNATIVES = (("epochs", "steps"), ("noise_multiplier", "noise_std"))
-
 _CONTRADICTIONS = (
     *ALTERNATIVES,
     ("noise_multiplier", "sensitivity"),
     ("batch_size", "sample_rate"),
     ("diameter", "domain"),
 )
+_KNOWN_EVENTS = (
+    "made of Gaussian events, alone or under PoissonSampled, SampledWithoutReplacement or "
+    "TruncatedSubsampledGaussian, composed of themselves or one after the other"
+)
+
+# Options that make steps other than those of SGD, and the values with which they do not.
+_PLAIN_VALUES = {
+    "betas": None,
+    "optimizer": "sgd",
+    "optimiser": "sgd",
+}
+_WORDS_HERE = {
+    "lr": "step_size",
+    "learning_rate": "step_size",
+    "max_grad_norm": "clip_norm",
+    "l2_norm_clip": "clip_norm",
+    "sigma": "noise_multiplier",
+    "n": "examples",
+    "weight_decay": "loss=li.Loss(.., regulariser=..)",
+    "delta": "li.account(run).epsilon(delta)",
+    "target_delta": "li.account(run).epsilon(delta)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +134,7 @@ class Description:
             adjacency=run.adjacency,
             releases=run.releases,
             examples_per_person=run.examples_per_person,
-            **{name: getattr(run, name) for name in _OPTIMIZER},
+            **{name: getattr(run, name) for name in _OPTIMIZER_FIELDS},
         )
 
     @classmethod
@@ -194,13 +219,13 @@ class Description:
             adjacency=adjacency,
             examples_per_person=self.examples_per_person,
             releases=usually if self.releases is None else self.releases,
-            **{name: getattr(self, name) for name in _OPTIMIZER},
+            **{name: getattr(self, name) for name in _OPTIMIZER_FIELDS},
         )
 
     def rule(self) -> BatchRule:
         """The batch rule as stated, or as DP-SGD libraries draw batches by default."""
         if isinstance(self.batches, BatchRule):
-            return self._resized(self.batches)
+            return self._resize(self.batches)
         if self.batches is not None and not isinstance(self.batches, str):
             must_be = "one of " + ", ".join(rule.__name__ for rule in RULES.values())
             raise InvalidType("batches", self.batches, must_be=must_be)
@@ -229,7 +254,7 @@ class Description:
             raise InvalidParameter("sample_rate", rate, must_be=must_be)
         return size
 
-    def _resized(self, rule: BatchRule) -> BatchRule:
+    def _resize(self, rule: BatchRule) -> BatchRule:
         """`rule` with the sizes that this description states."""
         if self.examples is None and self.batch_size is None and self.sample_rate is None:
             return rule
@@ -299,41 +324,6 @@ class Description:
                 raise InvalidParameter(other, getattr(self, other), must_be=must_be)
 
 
-# Runs in the words of other libraries: events of `dp_accounting`, and options of DP-SGD.
-#
-# An event, as Opacus, jax_privacy and others make them, says how noise compares with the clip and
-# how
-# batches are drawn.  It says nothing of the neighbouring relation, the loss or the step sizes,
-# which
-# are given beside it.  Noise multipliers are in units of the clip, so that replacing an example
-# moves
-# a sum by two of them.
-
-_KNOWN = (
-    "made of Gaussian events, alone or under PoissonSampled, SampledWithoutReplacement or "
-    "TruncatedSubsampledGaussian, composed of themselves or one after the other"
-)
-
-# Options that make steps other than those of SGD, and the value with which they do not.
-_OTHER_STEPS = {
-    "betas": None,
-    "optimizer": "sgd",
-    "optimiser": "sgd",
-}
-
-_OWN_WORDS = {
-    "lr": "step_size",
-    "learning_rate": "step_size",
-    "max_grad_norm": "clip_norm",
-    "l2_norm_clip": "clip_norm",
-    "sigma": "noise_multiplier",
-    "n": "examples",
-    "weight_decay": "loss=li.Loss(.., regulariser=..)",
-    "delta": "li.account(run).epsilon(delta)",
-    "target_delta": "li.account(run).epsilon(delta)",
-}
-
-
 def run_of(
     event: Any, *, clip_norm: float, examples: int | None = None, **settings: Any
 ) -> TrainingRun:
@@ -348,9 +338,9 @@ def run_of(
     set_by_event = {"batches", "batch_size", "sample_rate", "steps", "epochs", "noise_multiplier"}
     for word in sorted(set_by_event & settings.keys()):
         raise InvalidParameter(word, settings[word], must_be="omitted: the event already sets it")
-    steps = list(_steps(event, 1))
+    steps = list(_event_steps(event, 1))
     if not steps:
-        raise InvalidParameter("event", event, must_be=f"{_KNOWN}, of at least one step")
+        raise InvalidParameter("event", event, must_be=f"{_KNOWN_EVENTS}, of at least one step")
     rules = {rule for rule, *_ in steps}
     if len(rules) > 1:
         raise InvalidParameter("event", event, must_be="one whose batches are all drawn alike")
@@ -370,7 +360,9 @@ def run_of(
     elif drawn == "fixed":
         described |= {"batches": SampledWithoutReplacement(count, numbers[1])}
     else:
-        described |= {"batches": PoissonSampled(count, _size(numbers[1], count), numbers[2])}
+        described |= {
+            "batches": PoissonSampled(count, _whole_batch_size(numbers[1], count), numbers[2])
+        }
     run = TrainingRun.from_dp_sgd(**described, **settings)
     if all(noise == first for _, noise, _ in steps):
         return run
@@ -378,7 +370,51 @@ def run_of(
     return run.replace(noise_std=[noise * unit for _, noise, times in steps for _ in range(times)])
 
 
-def _size(probability: float, examples: int) -> int:
+def _event_steps(event: Any, times: int) -> Iterator[tuple[tuple[Any, ...], float, int]]:
+    """How batches are drawn, the noise multiplier, and how often in a row."""
+    name = type(event).__name__.removesuffix("DpEvent")
+    if not type(event).__module__.startswith("dp_accounting"):
+        raise InvalidParameter("event", event, must_be=_KNOWN_EVENTS)
+    if name == "NoOp" or times == 0:
+        return
+    if name == "SelfComposed":
+        inside = list(_event_steps(event.event, 1))
+        for _ in range(times * event.count if len(inside) > 1 else 1):
+            for rule, noise, each in inside:
+                yield rule, noise, each if len(inside) > 1 else each * times * event.count
+    elif name == "Composed":
+        for _ in range(times):
+            for each in event.events:
+                yield from _event_steps(each, 1)
+    elif name == "Gaussian":
+        yield ("full",), _event_noise(event), times
+    elif name == "PoissonSampled":
+        yield (
+            ("poisson", event.sampling_probability),
+            _event_noise(_gaussian_event(event.event)),
+            times,
+        )
+    elif name == "SampledWithoutReplacement":
+        rule = ("fixed", event.source_dataset_size, event.sample_size)
+        yield rule, _event_noise(_gaussian_event(event.event)), times
+    elif name == "TruncatedSubsampledGaussian":
+        truncated = (event.dataset_size, event.sampling_probability, event.truncated_batch_size)
+        yield ("truncated", *truncated), _event_noise(event), times
+    else:
+        raise InvalidParameter("event", event, must_be=_KNOWN_EVENTS)
+
+
+def _gaussian_event(event: Any) -> Any:
+    if type(event).__name__ != "GaussianDpEvent":
+        raise InvalidParameter("event", event, must_be=_KNOWN_EVENTS)
+    return event
+
+
+def _event_noise(event: Any) -> float:
+    return _check.number("noise_multiplier", event.noise_multiplier, above=0.0)
+
+
+def _whole_batch_size(probability: float, examples: int) -> int:
     """The average size of a batch, which must be a whole number."""
     size = round(probability * examples)
     if size < 1 or size / examples != probability:
@@ -387,51 +423,11 @@ def _size(probability: float, examples: int) -> int:
     return size
 
 
-def _steps(event: Any, times: int) -> Iterator[tuple[tuple[Any, ...], float, int]]:
-    """How batches are drawn, the noise multiplier, and how often in a row."""
-    name = type(event).__name__.removesuffix("DpEvent")
-    if not type(event).__module__.startswith("dp_accounting"):
-        raise InvalidParameter("event", event, must_be=_KNOWN)
-    if name == "NoOp" or times == 0:
-        return
-    if name == "SelfComposed":
-        inside = list(_steps(event.event, 1))
-        for _ in range(times * event.count if len(inside) > 1 else 1):
-            for rule, noise, each in inside:
-                yield rule, noise, each if len(inside) > 1 else each * times * event.count
-    elif name == "Composed":
-        for _ in range(times):
-            for each in event.events:
-                yield from _steps(each, 1)
-    elif name == "Gaussian":
-        yield ("full",), _noise(event), times
-    elif name == "PoissonSampled":
-        yield ("poisson", event.sampling_probability), _noise(_gaussian(event.event)), times
-    elif name == "SampledWithoutReplacement":
-        rule = ("fixed", event.source_dataset_size, event.sample_size)
-        yield rule, _noise(_gaussian(event.event)), times
-    elif name == "TruncatedSubsampledGaussian":
-        truncated = (event.dataset_size, event.sampling_probability, event.truncated_batch_size)
-        yield ("truncated", *truncated), _noise(event), times
-    else:
-        raise InvalidParameter("event", event, must_be=_KNOWN)
-
-
-def _gaussian(event: Any) -> Any:
-    if type(event).__name__ != "GaussianDpEvent":
-        raise InvalidParameter("event", event, must_be=_KNOWN)
-    return event
-
-
-def _noise(event: Any) -> float:
-    return _check.number("noise_multiplier", event.noise_multiplier, above=0.0)
-
-
 def refuse_other_words(given: Mapping[str, Any]) -> None:
     """Raises an error that names the word used here; options that change nothing pass."""
     for name, value in given.items():
-        if name in _OTHER_STEPS:
-            plain = _OTHER_STEPS[name]
+        if name in _PLAIN_VALUES:
+            plain = _PLAIN_VALUES[name]
             if value == plain or (isinstance(value, str) and value.lower() == plain):
                 continue
             raise InvalidParameter(
@@ -442,6 +438,6 @@ def refuse_other_words(given: Mapping[str, Any]) -> None:
                 "charged, which covers any optimizer",
             )
         must_be = "left out: no such argument"
-        if name in _OWN_WORDS:
-            must_be = f"said as {_OWN_WORDS[name]}"
+        if name in _WORDS_HERE:
+            must_be = f"said as {_WORDS_HERE[name]}"
         raise InvalidType(name, value, must_be=must_be)

@@ -15,6 +15,8 @@ from lastiterate.errors import InvalidParameter, InvalidType
 if TYPE_CHECKING:
     from lastiterate.run.training_run import TrainingRun
 
+Span = tuple[float, float]
+
 
 @_check.spelled_keywords
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +114,6 @@ def _holder(pair: object) -> tuple[float, float]:
     constant = _check.number("holder[0]", pair[0], at_least=0.0)
     order = _check.number("holder[1]", pair[1], above=0.0, at_most=1.0)
     return constant, order
-
-
-Span = tuple[float, float]
 
 
 def local_curvatures(run: TrainingRun) -> Span | None:

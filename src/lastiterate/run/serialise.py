@@ -64,11 +64,6 @@ def from_json(text: str) -> TrainingRun:
     return from_record(parsed("JSON", text))
 
 
-def unambiguous_json(text: str) -> Any:
-    """The value of JSON text; ValueError where a name occurs twice or a constant is no number."""
-    return json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_refused)
-
-
 def to_toml(run: TrainingRun) -> str:
     """The run as TOML, tables last."""
     record = to_dict(run)
@@ -82,11 +77,6 @@ def to_toml(run: TrainingRun) -> str:
 def from_toml(text: str) -> TrainingRun:
     """The run that `to_toml` wrote, or that the words of a `Description` describe."""
     return from_record(parsed("TOML", text))
-
-
-def parsed(language: str, text: str) -> Any:
-    """The value of a text in "JSON" or "TOML", of any structure."""
-    return _parse(language, unambiguous_json if language == "JSON" else tomllib.loads, text)
 
 
 def from_record(record: Mapping[str, Any]) -> TrainingRun:
@@ -108,7 +98,28 @@ def words_to_toml(words: Mapping[str, Any]) -> str:
     return "".join(f"{key} = {_toml(_plain(value))}\n" for key, value in words.items())
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def parsed(language: str, text: str) -> Any:
+    """The value of a text in "JSON" or "TOML", of any structure."""
+    return _parse(language, unambiguous_json if language == "JSON" else tomllib.loads, text)
+
+
+def _parse(language: str, loads: Any, text: str) -> Any:
+    if not isinstance(text, str):
+        raise InvalidType("text", text, must_be=f"a string of {language}")
+    try:
+        return loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidParameter("text", text, must_be=f"valid {language} ({error})") from error
+
+
+def unambiguous_json(text: str) -> Any:
+    """The value of JSON text; ValueError where a name occurs twice or a constant is no number."""
+    return json.loads(
+        text, object_pairs_hook=_without_repeated_names, parse_constant=_reject_constant
+    )
+
+
+def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The JSON of a text without repeated keys: readers may take the first or the second value."""
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
@@ -116,7 +127,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _refused(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no number")
 
 
@@ -130,15 +141,6 @@ def _toml(value: Any) -> str:
     # JSON and TOML agree on booleans, whole numbers and the strings used here, and a
     # float's repr is a TOML float as long as it has a point or an exponent.
     return json.dumps(value)
-
-
-def _parse(language: str, loads: Any, text: str) -> Any:
-    if not isinstance(text, str):
-        raise InvalidType("text", text, must_be=f"a string of {language}")
-    try:
-        return loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidParameter("text", text, must_be=f"valid {language} ({error})") from error
 
 
 def _table(name: str, value: object) -> Mapping[str, Any]:
@@ -166,10 +168,10 @@ def _call(name: str, kind: Any, arguments: dict[str, Any]) -> Any:
     except InvalidParameter:
         raise
     except TypeError:
-        missing = [f.name for f in known if f.name not in arguments and _required(f)]
+        missing = [f.name for f in known if f.name not in arguments and _is_required(f)]
         must_be = "complete; it lacks " + ", ".join(missing)
         raise InvalidType(name, sorted(arguments), must_be=must_be) from None
 
 
-def _required(entry: Field[Any]) -> bool:
+def _is_required(entry: Field[Any]) -> bool:
     return entry.default is MISSING and entry.default_factory is MISSING

@@ -1,4 +1,4 @@
-"""One run of noisy gradient descent, as it happened."""
+"""One run of noisy gradient descent, as it happened, and the adjacency that protects its data."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ from lastiterate.run.optimizer import (
     shortened,
 )
 
+RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
+ADJACENCIES = ("replace", "zero-out")
+ADD_REMOVE = "add-remove"
+IN_WORDS = {"replace": "replaced by another", "zero-out": "left out (zeroed)"}
+_ADJACENCY_CHOICES = (
+    "one of 'replace' (one example becomes another), 'zero-out' (its gradient becomes 0), or "
+    "'add-remove', which is 'zero-out' for batches of independent examples such as Poisson's"
+)
+
 # Fields of less usual runs, which records and texts leave out where they say nothing.
 LEFT_OUT_AT_DEFAULTS = (
     "examples_per_person",
@@ -39,8 +48,6 @@ LEFT_OUT_AT_DEFAULTS = (
     "buffer_resets",
     "average",
 )
-
-RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
 
 
 @dataclass(frozen=True)
@@ -172,9 +179,9 @@ class TrainingRun:
     average: Average | None = None
 
     def __post_init__(self) -> None:
-        _instance("loss", self.loss, (Loss,))
-        _instance("batches", self.batches, tuple(RULES.values()))
-        _instance("domain", self.domain, get_args(Domain))
+        _require_instance("loss", self.loss, (Loss,))
+        _require_instance("batches", self.batches, tuple(RULES.values()))
+        _require_instance("domain", self.domain, get_args(Domain))
         self._set("sensitivity", _check.number("sensitivity", self.sensitivity, above=0.0))
         self._set("steps", _check.count("steps", self.steps, at_least=1))
         release = _check.number("release_noise_std", self.release_noise_std, at_least=0.0)
@@ -208,128 +215,6 @@ class TrainingRun:
         self._set("dampening", dampening)
         self._set("buffer_resets", resets)
         self._set("average", checked_average(self.average, self.steps))
-
-    def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{f.name}={shortened(getattr(self, f.name))}"
-            for f in dataclasses.fields(self)
-            if f.name not in LEFT_OUT_AT_DEFAULTS or getattr(self, f.name) != f.default
-        )
-        return f"TrainingRun({shown})"
-
-    def under(self, adjacency: str) -> TrainingRun | None:
-        """This run under another adjacency; None where the effect of an example is not known.
-
-        Two gradients differ by at most twice the largest; what one adds is known by a clip or by
-        `loss.lipschitz`.
-
-        Parameters
-        ----------
-        adjacency : {"replace", "zero-out"}
-            The other adjacency.
-
-        Returns
-        -------
-        TrainingRun or None
-            The same training, with the sensitivity of that adjacency.
-
-        Examples
-        --------
-        >>> run = TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> run.under("replace").sensitivity
-        4.0
-        """
-        wanted, bound = known_adjacency(adjacency, self.batches), self.gradient_bound
-        if wanted == self.adjacency:
-            return self
-        if self.adjacency == "zero-out":
-            return self.replace(adjacency=wanted, sensitivity=2.0 * self.sensitivity)
-        if bound is None:
-            return None
-        return self.replace(adjacency=wanted, sensitivity=bound)
-
-    def replace(self, **changes: Any) -> TrainingRun:
-        """This run with some fields changed; all others, noise included, stay as they are.
-
-        Parameters
-        ----------
-        **changes
-            Fields of the run and their new values.
-
-        Returns
-        -------
-        TrainingRun
-            The changed run; this one stays as it is.
-
-        Raises
-        ------
-        InvalidParameter, InvalidType
-            If a run has no such field, or a value is out of range.
-
-        Examples
-        --------
-        >>> run = TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> run.replace(steps=10).steps
-        10
-        """
-        unknown = changes.keys() - {f.name for f in dataclasses.fields(self)}
-        if unknown:
-            names = ", ".join(f.name for f in dataclasses.fields(self))
-            raise InvalidType("replace argument", min(unknown), must_be=f"one of {names}")
-        return dataclasses.replace(self, **changes)
-
-    @property
-    def noise_multiplier(self) -> Schedule | None:
-        """The noise in units of the clip, as DP-SGD libraries have it; None without a clip."""
-        if self.clip_norm is None:
-            return None
-        scale = self.batches.batch_size / self.clip_norm
-        if isinstance(self.noise_std, tuple):
-            return tuple(noise * scale for noise in self.noise_std)
-        return self.noise_std * scale
-
-    @cached_property
-    def descriptions(self) -> tuple[TrainingRun, ...]:
-        """This run under every batch rule that is known to draw its batches with the same law.
-
-        They have plain steps if its momentum, or its average, changes nothing.
-        """
-        rules = same_batches(self.batches, self.steps)
-        each = Resampling.EACH_EPOCH
-        if not self.is_constant and self.batches.resampling is Resampling.ONCE:
-            # Bounds of orders drawn every epoch take a schedule position by position.
-            rules = tuple(rule for rule in rules if rule.resampling is not each)
-        same = self
-        if has_empty_buffers(self):
-            same = same.replace(momentum=0.0, dampening=0.0, buffer_resets=())
-        if averages_one_iterate(self):
-            same = same.replace(average=None)
-        return tuple(same if rule == self.batches else same.replace(batches=rule) for rule in rules)
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether step size and noise are the same in every step."""
-        return not isinstance(self.step_size, tuple) and not isinstance(self.noise_std, tuple)
-
-    @property
-    def has_plain_steps(self) -> bool:
-        """Whether there is no momentum and the last iterate itself is published."""
-        return self.momentum == 0.0 and self.average is None
-
-    @property
-    def gradient_bound(self) -> float | None:
-        """The least known bound on the norm of an example's gradient, or None."""
-        known = [b for b in (self.loss.lipschitz, self.clip_norm) if b is not None]
-        return min(known) if known else None
-
-    @property
-    def clip_may_be_active(self) -> bool:
-        """Whether norm clipping may change a gradient, so that `loss` is not what was descended."""
-        if self.clip_norm is None:
-            return False
-        return self.loss.lipschitz is None or self.loss.lipschitz > self.clip_norm
 
     def _check_sensitivity(self) -> None:
         bound = self.gradient_bound
@@ -496,42 +381,6 @@ class TrainingRun:
 
         return run_of(event, clip_norm=clip_norm, examples=examples, **settings)
 
-    def to_json(self) -> str:
-        """The run as JSON.
-
-        Returns
-        -------
-        str
-            `from_json` makes an equal run of it.
-
-        Examples
-        --------
-        >>> from lastiterate import TrainingRun
-        >>> run = TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> TrainingRun.from_json(run.to_json()) == run
-        True
-        """
-        return str(_serialise().to_json(self))
-
-    def to_toml(self) -> str:
-        """The run as TOML.
-
-        Returns
-        -------
-        str
-            `from_toml` makes an equal run of it.
-
-        Examples
-        --------
-        >>> from lastiterate import TrainingRun
-        >>> run = TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> TrainingRun.from_toml(run.to_toml()) == run
-        True
-        """
-        return str(_serialise().to_toml(self))
-
     @staticmethod
     def from_json(text: str) -> TrainingRun:
         """The run that `to_json` wrote.
@@ -590,13 +439,171 @@ class TrainingRun:
         run: TrainingRun = _serialise().from_toml(text)
         return run
 
+    def to_json(self) -> str:
+        """The run as JSON.
+
+        Returns
+        -------
+        str
+            `from_json` makes an equal run of it.
+
+        Examples
+        --------
+        >>> from lastiterate import TrainingRun
+        >>> run = TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> TrainingRun.from_json(run.to_json()) == run
+        True
+        """
+        return str(_serialise().to_json(self))
+
+    def to_toml(self) -> str:
+        """The run as TOML.
+
+        Returns
+        -------
+        str
+            `from_toml` makes an equal run of it.
+
+        Examples
+        --------
+        >>> from lastiterate import TrainingRun
+        >>> run = TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> TrainingRun.from_toml(run.to_toml()) == run
+        True
+        """
+        return str(_serialise().to_toml(self))
+
+    def replace(self, **changes: Any) -> TrainingRun:
+        """This run with some fields changed; all others, noise included, stay as they are.
+
+        Parameters
+        ----------
+        **changes
+            Fields of the run and their new values.
+
+        Returns
+        -------
+        TrainingRun
+            The changed run; this one stays as it is.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If a run has no such field, or a value is out of range.
+
+        Examples
+        --------
+        >>> run = TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> run.replace(steps=10).steps
+        10
+        """
+        unknown = changes.keys() - {f.name for f in dataclasses.fields(self)}
+        if unknown:
+            names = ", ".join(f.name for f in dataclasses.fields(self))
+            raise InvalidType("replace argument", min(unknown), must_be=f"one of {names}")
+        return dataclasses.replace(self, **changes)
+
+    def under(self, adjacency: str) -> TrainingRun | None:
+        """This run under another adjacency; None where the effect of an example is not known.
+
+        Two gradients differ by at most twice the largest; what one adds is known by a clip or by
+        `loss.lipschitz`.
+
+        Parameters
+        ----------
+        adjacency : {"replace", "zero-out"}
+            The other adjacency.
+
+        Returns
+        -------
+        TrainingRun or None
+            The same training, with the sensitivity of that adjacency.
+
+        Examples
+        --------
+        >>> run = TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> run.under("replace").sensitivity
+        4.0
+        """
+        wanted, bound = known_adjacency(adjacency, self.batches), self.gradient_bound
+        if wanted == self.adjacency:
+            return self
+        if self.adjacency == "zero-out":
+            return self.replace(adjacency=wanted, sensitivity=2.0 * self.sensitivity)
+        if bound is None:
+            return None
+        return self.replace(adjacency=wanted, sensitivity=bound)
+
+    @cached_property
+    def descriptions(self) -> tuple[TrainingRun, ...]:
+        """This run under every batch rule that is known to draw its batches with the same law.
+
+        They have plain steps if its momentum, or its average, changes nothing.
+        """
+        rules = same_batches(self.batches, self.steps)
+        each = Resampling.EACH_EPOCH
+        if not self.is_constant and self.batches.resampling is Resampling.ONCE:
+            # Bounds of orders drawn every epoch take a schedule position by position.
+            rules = tuple(rule for rule in rules if rule.resampling is not each)
+        same = self
+        if has_empty_buffers(self):
+            same = same.replace(momentum=0.0, dampening=0.0, buffer_resets=())
+        if averages_one_iterate(self):
+            same = same.replace(average=None)
+        return tuple(same if rule == self.batches else same.replace(batches=rule) for rule in rules)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether step size and noise are the same in every step."""
+        return not isinstance(self.step_size, tuple) and not isinstance(self.noise_std, tuple)
+
+    @property
+    def has_plain_steps(self) -> bool:
+        """Whether there is no momentum and the last iterate itself is published."""
+        return self.momentum == 0.0 and self.average is None
+
+    @property
+    def noise_multiplier(self) -> Schedule | None:
+        """The noise in units of the clip, as DP-SGD libraries have it; None without a clip."""
+        if self.clip_norm is None:
+            return None
+        scale = self.batches.batch_size / self.clip_norm
+        if isinstance(self.noise_std, tuple):
+            return tuple(noise * scale for noise in self.noise_std)
+        return self.noise_std * scale
+
+    @property
+    def gradient_bound(self) -> float | None:
+        """The least known bound on the norm of an example's gradient, or None."""
+        known = [b for b in (self.loss.lipschitz, self.clip_norm) if b is not None]
+        return min(known) if known else None
+
+    @property
+    def clip_may_be_active(self) -> bool:
+        """Whether norm clipping may change a gradient, so that `loss` is not what was descended."""
+        if self.clip_norm is None:
+            return False
+        return self.loss.lipschitz is None or self.loss.lipschitz > self.clip_norm
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{f.name}={shortened(getattr(self, f.name))}"
+            for f in dataclasses.fields(self)
+            if f.name not in LEFT_OUT_AT_DEFAULTS or getattr(self, f.name) != f.default
+        )
+        return f"TrainingRun({shown})"
+
     def _repr_html_(self) -> str:
         fields = dataclasses.fields(self)
         rows = [(one.name, shortened(getattr(self, one.name))) for one in fields]
         return card("TrainingRun", rows)
 
 
-def _instance(name: str, value: object, kinds: tuple[type, ...]) -> None:
+def _require_instance(name: str, value: object, kinds: tuple[type, ...]) -> None:
     if not isinstance(value, kinds):
         must_be = "one of " + ", ".join(kind.__name__ for kind in kinds)
         raise InvalidType(name, value, must_be=must_be)
@@ -608,35 +615,9 @@ def _serialise() -> ModuleType:
     return serialise
 
 
-# The adjacency relations, and the names that other accountants have for them.
-
-ADJACENCIES = ("replace", "zero-out")
-
-ADD_REMOVE = "add-remove"
-
-IN_WORDS = {"replace": "replaced by another", "zero-out": "left out (zeroed)"}
-
-
-def if_one_example_is(adjacency: str, per_person: int = 1) -> str:
-    """The condition under which an epsilon is what it is; for persons, if all of theirs are."""
-    if per_person == 1:
-        return f"if one example is {IN_WORDS[adjacency]}"
-    changed = "replaced by others" if adjacency == "replace" else IN_WORDS[adjacency]
-    return f"if all examples of one person, at most {per_person:,}, are {changed}"
-
-
 def factor(adjacency: str) -> float:
     """How far a sum of gradients of norm at most 1 can move."""
     return 2.0 if adjacency == "replace" else 1.0
-
-
-def usual_adjacency(*, sensitivity_stated: bool) -> str:
-    """The adjacency of a description that names none: the one that its numbers are meant for.
-
-    A sensitivity is the difference of two examples' gradients.  Noise that is stated in units of a
-    clip is, as DP-SGD libraries have it, compared with what one example adds.
-    """
-    return "replace" if sensitivity_stated else "zero-out"
 
 
 def known_adjacency(adjacency: object, batches: BatchRule) -> str:
@@ -647,7 +628,7 @@ def known_adjacency(adjacency: object, batches: BatchRule) -> str:
     """
     if adjacency != ADD_REMOVE:
         if isinstance(adjacency, str) and adjacency not in ADJACENCIES:
-            raise InvalidParameter("adjacency", adjacency, must_be=_CHOICES)
+            raise InvalidParameter("adjacency", adjacency, must_be=_ADJACENCY_CHOICES)
         return _check.choice("adjacency", adjacency, among=ADJACENCIES)
     if batches.exact_size or batches.largest_size < batches.examples:
         must_be = (
@@ -659,7 +640,18 @@ def known_adjacency(adjacency: object, batches: BatchRule) -> str:
     return "zero-out"
 
 
-_CHOICES = (
-    "one of 'replace' (one example becomes another), 'zero-out' (its gradient becomes 0), or "
-    "'add-remove', which is 'zero-out' for batches of independent examples such as Poisson's"
-)
+def usual_adjacency(*, sensitivity_stated: bool) -> str:
+    """The adjacency of a description that names none: the one that its numbers are meant for.
+
+    A sensitivity is the difference of two examples' gradients.  Noise that is stated in units of a
+    clip is, as DP-SGD libraries have it, compared with what one example adds.
+    """
+    return "replace" if sensitivity_stated else "zero-out"
+
+
+def if_one_example_is(adjacency: str, per_person: int = 1) -> str:
+    """The condition under which an epsilon is what it is; for persons, if all of theirs are."""
+    if per_person == 1:
+        return f"if one example is {IN_WORDS[adjacency]}"
+    changed = "replaced by others" if adjacency == "replace" else IN_WORDS[adjacency]
+    return f"if all examples of one person, at most {per_person:,}, are {changed}"

@@ -48,8 +48,8 @@ from lastiterate.shifts.patterns import (
 )
 
 FAILURE = 1e-15  # far below every usual delta; 1e-9 would lower mu by a thousandth at the most
-_SINGLE = 24  # window lengths that are all tried
-_RATIO = 1.06  # of longer ones
+_MAX_SINGLE_LENGTHS = 24  # window lengths that are all tried
+_LENGTH_RATIO = 1.06  # of longer ones
 _NEGLIGIBLE_FOLDS = 20.0  # e-folds of noise, beyond which a window need not reach
 
 
@@ -186,31 +186,31 @@ def _cuts(steps: ShortSteps, participations: list[Participations], spent: Spent)
         times = np.where(more > 0, last.times, 0.0)
         before = Participations(tail + last.period, times, np.maximum(more - 1, 0), last.period)
         earlier = [before]
-    shape = np.broadcast_shapes(*(np.shape(x) for one in participations for x in _of(one)))
-    lengths = _lengths(min(int(room.max(initial=0)), _longest(steps.curvature)))
+    shape = np.broadcast_shapes(*(np.shape(x) for one in participations for x in _fields(one)))
+    lengths = _window_lengths(min(int(room.max(initial=0)), _longest_window(steps.curvature)))
     if not lengths.size:
         return None
     lengths = lengths.reshape(-1, *(1,) * len(shape))
     older = np.zeros_like(lengths, dtype=np.float64)
     if earlier:
-        written = tuple(tuple(x.tobytes() for x in _full(one, shape)) for one in earlier)
+        written = tuple(tuple(x.tobytes() for x in _broadcast(one, shape)) for one in earlier)
         periods = tuple(one.period for one in earlier)
         ends = np.broadcast_to(tail, shape).tobytes()
-        older = _older(steps.gap, shape, written, periods, ends, lengths.tobytes(), spent)
+        older = _older_mus(steps.gap, shape, written, periods, ends, lengths.tobytes(), spent)
     return _Cuts(lengths, lengths <= room, older)
 
 
-def _of(one: Participations) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+def _fields(one: Participations) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
     return one.tail, one.times, one.more
 
 
-def _full(one: Participations, shape: tuple[int, ...]) -> tuple[IntArray, Array, IntArray]:
-    tail, times, more = (np.broadcast_to(np.asarray(x), shape) for x in _of(one))
+def _broadcast(one: Participations, shape: tuple[int, ...]) -> tuple[IntArray, Array, IntArray]:
+    tail, times, more = (np.broadcast_to(np.asarray(x), shape) for x in _fields(one))
     return tail.astype(np.int64), times.astype(np.float64), more.astype(np.int64)
 
 
 @lru_cache(maxsize=64)
-def _older(
+def _older_mus(
     gap: float,
     shape: tuple[int, ...],
     written: tuple[tuple[bytes, bytes, bytes], ...],
@@ -240,18 +240,18 @@ def _older(
     return mus
 
 
-def _longest(curvature: float) -> int:
+def _longest_window(curvature: float) -> int:
     """A window length beyond which hardly any noise is kept."""
     return int(min(_NEGLIGIBLE_FOLDS / max(curvature, 1e-12) + 1.0, 1e12))
 
 
-def _lengths(most: int) -> IntArray:
+def _window_lengths(most: int) -> IntArray:
     """Numbers of steps before the participation: all small ones, then a geometric series."""
-    if most <= _SINGLE:
+    if most <= _MAX_SINGLE_LENGTHS:
         return np.arange(1, most + 1, dtype=np.int64)
-    count = math.ceil(math.log(most / _SINGLE) / math.log(_RATIO))
-    longer = np.rint(np.geomspace(_SINGLE, most, count + 1)).astype(np.int64)
-    return np.unique(np.concatenate([np.arange(1, _SINGLE, dtype=np.int64), longer]))
+    count = math.ceil(math.log(most / _MAX_SINGLE_LENGTHS) / math.log(_LENGTH_RATIO))
+    longer = np.rint(np.geomspace(_MAX_SINGLE_LENGTHS, most, count + 1)).astype(np.int64)
+    return np.unique(np.concatenate([np.arange(1, _MAX_SINGLE_LENGTHS, dtype=np.int64), longer]))
 
 
 def _earlier_noise(

@@ -32,8 +32,8 @@ from lastiterate.errors import NumericalFailure
 # Variances below this are treated as no noise at all: quotients by them could overflow.
 _LEAST_VARIANCE = 1e-290
 _LARGEST_SHORTFALL = 1e-6
-_LONG = 4096
-_PROBES = 64
+_LEAST_CHORD_STEPS = 4096
+_CHORD_PROBES = 64
 
 # The cost of any mass above 0 at the least, since smaller energies underflow to 0.
 LEAST_MU = 1e-150
@@ -109,9 +109,9 @@ def _one_chord_may_do(mass: Array, variance: Array) -> bool:
 
     Long runs that contract often need no regression; this takes two sums to tell.
     """
-    if mass.size < _LONG:
+    if mass.size < _LEAST_CHORD_STEPS:
         return False
-    some = np.linspace(0, mass.size, _PROBES, endpoint=False).astype(np.intp)
+    some = np.linspace(0, mass.size, _CHORD_PROBES, endpoint=False).astype(np.intp)
     needed, room = (suffix_sums(np.add.reduceat(x, some)) for x in (mass, variance))
     with np.errstate(over="ignore"):
         here, most = needed * room[0], up(needed[0] * room, THOUSANDS_OF_ROUNDINGS)

@@ -22,6 +22,22 @@ symbol               argument      meaning
 :math:`D`            diameter      of the convex set projected onto
 :math:`C_k`          (derived)     product of c_j over j > k: step k's unit in final units
 ===================  ============  =======================================================
+
+**Pieces.** Usually one piece is the whole run.  Where the units C_k span more than 260 decades,
+which floats cannot hold, the run is cut: see `_plan_in_pieces`.
+
+**Concave moduli.** A modulus of step k is a function with
+:math:`|\phi_k(x) - \phi'_k(y)| \le W_k(|x - y|)` for the two data sets' updates.  Those of
+smooth, Hoelder-smooth and clipped losses are minima of a few branches
+
+.. math:: W(z) = \text{slope}\, z + \text{rise}\, z^{\text{order}} + \text{offset},
+          \qquad 0 < \text{order} \le 1,
+
+so they are concave, and a tangent of any branch lies above all of W: it is a linear modulus, too.
+Taking tangents at the distances of a plan gives a linear problem for which that plan is feasible
+at the same cost; its optimum is therefore no worse, and the tangents there are taken next.  Every
+plan on the way is a valid bound.  The problem is not convex, so several first guesses are followed
+and the best end is kept: optimality is local, soundness is not at stake.
 """
 
 from __future__ import annotations
@@ -52,9 +68,15 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.shifts.minorant import LEAST_MU, Minorant, convex_minorant, sparse_minorant
 from lastiterate.shifts.patterns import mus_of_positions
 
-_FEW_PASSES = 8
-
+_MAX_WRITTEN_PASSES = 8
 _LEAST_VARIANCE = 1e-200
+LEAST_UNIT = 1e-130  # units in [this, 1/this], so that their squares are normal numbers
+_NEGLIGIBLE = 1e-30
+_MAX_STARTS = 500
+_FIRST_TANGENTS = 16
+_FOLLOWED_GUESSES = 4
+_MAX_TANGENT_ROUNDS = 200
+_GAIN = 1e-9
 
 
 @dataclass(frozen=True)
@@ -147,7 +169,7 @@ def optimal_shifts(
     >>> round(plan.mu, 12), plan.a.round(12), plan.z.round(12)
     (0.707106781187, array([0.5, 0.5]), array([0. , 0.5, 0. ]))
     """
-    c, s, n = _steps(contraction, sensitivity, noise)
+    c, s, n = _as_steps(contraction, sensitivity, noise)
     start = _check.number("start", start, at_least=0.0)
     diameter = _check.number("diameter", diameter, above=0.0, infinite=True)
     start = min(start, diameter)
@@ -155,15 +177,15 @@ def optimal_shifts(
     if largest == 0.0:
         return Shifts(0.0, lambda: (np.zeros(c.size), np.zeros(c.size + 1)))
     if largest_noise == 0.0:
-        return _impossible(c, start)
+        return _no_shifts(c, start)
     unit, noise_unit = _unit(largest), _unit(largest_noise)
     if unit != 1.0 or noise_unit != 1.0:
         s, n = np.where(s > 0.0, np.maximum(s / unit, TINY), 0.0), n / noise_unit
     scaled = c, s, n, start / unit, diameter / unit
-    pieces = _cheapest(*scaled)
+    pieces = _cheapest_pieces(*scaled)
     energy = math.fsum(piece.minorant.energy for piece in pieces)
     if math.isinf(energy):
-        return _impossible(c, start)
+        return _no_shifts(c, start)
     slack = _slack(c.size)
 
     def written_out() -> tuple[Array, Array]:
@@ -195,7 +217,7 @@ def pattern_mus(
         squares_are_normal(units) and _unit(sensitivity.max()) == 1.0 and _unit(noise.max()) == 1.0
     )
     if tame and period is not None and math.isinf(diameter):
-        few = units.size - 1 <= _FEW_PASSES * period
+        few = units.size - 1 <= _MAX_WRITTEN_PASSES * period
         if few and masses[:-1].min() > 0.0 and variances.min() > _LEAST_VARIANCE:
             slack = ulps(_slack(units.size))
             return [float(mu) for mu in up(mus_of_positions(masses, variances, period), slack)]
@@ -214,7 +236,8 @@ def pattern_mus(
     return mus
 
 
-def _steps(*arguments: ArrayLike) -> tuple[Array, Array, Array]:
+def _as_steps(*arguments: ArrayLike) -> tuple[Array, Array, Array]:
+    """Contraction, sensitivity and noise, checked and broadcast to the number of steps."""
     names = ("contraction", "sensitivity", "noise")
     arrays = [
         _check.numbers(name, value)
@@ -240,13 +263,13 @@ def _unit(largest: float) -> float:
     return 1.0 if 1e-9 < largest < 1e9 else largest
 
 
-def _impossible(c: Array, start: float) -> Shifts:
+def _no_shifts(c: Array, start: float) -> Shifts:
     distances = np.full(c.size + 1, math.inf)
     distances[0] = start
     return Shifts(math.inf, lambda: (np.zeros(c.size), distances))
 
 
-def _cheapest(c: Array, s: Array, n: Array, start: float, diameter: float) -> list[Piece]:
+def _cheapest_pieces(c: Array, s: Array, n: Array, start: float, diameter: float) -> list[Piece]:
     """The best plan over all start times: 0 at `start`, or any later one at the diameter."""
     pieces = plan_without_cap(c, s, n, start)
     if not diameter < math.inf:
@@ -254,16 +277,6 @@ def _cheapest(c: Array, s: Array, n: Array, start: float, diameter: float) -> li
     energy = math.fsum(piece.minorant.energy for piece in pieces)
     capped = best_capped_start(c, pieces[-1], diameter, energy)
     return pieces if capped is None else [capped]
-
-
-# Plans without a cap, in pieces whose units a float can hold.
-#
-# Usually one piece is the whole run.  Where the units (products of contractions) span more
-# than 260 decades, it is cut: see `_plan_in_pieces`.
-
-LEAST_UNIT = 1e-130  # units in [this, 1/this], so that their squares are normal numbers
-
-_NEGLIGIBLE = 1e-30
 
 
 @dataclass(frozen=True)
@@ -296,6 +309,7 @@ def squares_are_normal(units: Array) -> bool:
 def piece_from(
     begin: int, start: float, first: float, units: Array, masses: Array, variances: Array
 ) -> Piece:
+    """The cheapest plan for these steps; `first` is the contraction of the first of them."""
     if start > 0.0:
         masses = masses.copy()
         masses[0] += start * first * units[0]
@@ -316,7 +330,7 @@ def _plan_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
         begin, units = _units_before(c, end)
         left, contracted = start, begin == 0
         if begin > 0 and c[begin] * units[0] < 1.0:
-            left, log_left = _forward(c[:begin], s[:begin], start)
+            left, log_left = _distance_without_shifts(c[:begin], s[:begin], start)
             log_unit = math.log(c[begin]) + math.log(units[0])
             contracted = log_left + log_unit < math.log(_NEGLIGIBLE)
         piece = piece_from(
@@ -368,7 +382,7 @@ def _first_step_without_distance(piece: Piece) -> int:
     return int(clear[0]) if clear.size else int(starts[-1]) if starts.size else 0
 
 
-def _forward(c: Array, s: Array, start: float) -> tuple[float, float]:
+def _distance_without_shifts(c: Array, s: Array, start: float) -> tuple[float, float]:
     """The distance after these steps without shifts, rounded up, and its logarithm."""
     logs = np.log(c)
     ahead = np.append(np.cumsum(logs[::-1])[::-1][1:], 0.0)
@@ -379,52 +393,6 @@ def _forward(c: Array, s: Array, start: float) -> tuple[float, float]:
         return 0.0, -math.inf
     log_left = top + math.log(float(np.exp(terms - top).sum())) + 1e-3
     return (math.exp(log_left) if log_left < 700.0 else math.inf), log_left
-
-
-def write_out(
-    c: Array, s: Array, n: Array, start: float, diameter: float, pieces: list[Piece]
-) -> tuple[Array, Array]:
-    """The shifts and distances step by step."""
-    shifts, distances = np.zeros(c.size), np.zeros(c.size + 1)
-    first = pieces[0]
-    if first.begin > 0:
-        distances[: first.begin] = _forward_path(c, s, start, diameter, first.begin)
-        distances[first.begin] = first.start
-    for piece in pieces:
-        end = piece.begin + piece.units.size
-        own = piece.variances * piece.minorant.slopes(piece.units.size)
-        shifts[piece.begin : end] = own / piece.units
-        left = _remaining_distances(piece.masses * piece.minorant.scale, own)
-        distances[piece.begin + 1 : end] = left / piece.units[:-1]
-    distances[0] = start
-    return shifts, distances
-
-
-def _remaining_distances(masses: Array, shifts: Array) -> Array:
-    """Masses minus shifts up to each step but the last, by the side with less to cancel."""
-    before, after = prefix_sums(masses)[:-1], suffix_sums(shifts)[1:]
-    from_start = before - prefix_sums(shifts)[:-1]
-    from_end = after - suffix_sums(masses)[1:]
-    return np.maximum(np.where(before < after, from_start, from_end), 0.0)
-
-
-def _forward_path(c: Array, s: Array, start: float, diameter: float, upto: int) -> Array:
-    """Distances before the first shift: the diameter, or the run's own where there is none."""
-    path = np.full(upto, diameter)
-    if math.isinf(diameter):
-        position = np.cumsum(np.log(np.maximum(c[: upto - 1], 1e-300)))
-        with np.errstate(divide="ignore"):
-            added = np.logaddexp.accumulate(
-                np.append(math.log(start) if start else -math.inf, np.log(s[: upto - 1]) - position)
-            )
-        path[1:] = np.exp(np.minimum(position + added[1:], 700.0))
-    path[0] = start
-    return path
-
-
-# Plans that begin where the distance is last as large as the domain.
-
-_MOST_STARTS = 500
 
 
 def best_capped_start(c: Array, last: Piece, diameter: float, best: float) -> Piece | None:
@@ -444,7 +412,7 @@ def best_capped_start(c: Array, last: Piece, diameter: float, best: float) -> Pi
     if last.begin == 0:
         below[0] = math.inf  # the run itself starts there, at its own distance
     chosen = None
-    for _ in range(_MOST_STARTS):
+    for _ in range(_MAX_STARTS):
         begin = int(np.argmin(below))
         if not below[begin] < down(best, THOUSANDS_OF_ROUNDINGS):
             break
@@ -486,83 +454,45 @@ def _bound_from(
     return np.where((steps < end) & np.isfinite(bound), bound, 0.0)
 
 
-# Optimal shifts for concave moduli, by tangents.
-#
-# A tangent of a concave modulus is a linear modulus, and linear problems are solved exactly
-# (`shifts`).  Taking tangents at the distances of a plan gives a linear problem for which that
-# plan is feasible at the same cost; its optimum is therefore no worse, and the tangents
-# there are taken next.  Every plan on the way is a valid bound.  The problem is not convex,
-# so several first guesses are followed and the best end is kept: optimality is local,
-# soundness is not at stake.
-
-_LEVELS = 16
-
-_FOLLOWED = 4
-
-_ROUNDS = 200
-
-_GAIN = 1e-9
-
-
-def concave_shifts(
-    moduli: Moduli, noise: Array, *, start: float = 0.0, diameter: float = math.inf
-) -> Shifts:
-    """The best plan of shifts that was found for concave moduli."""
-    steps = noise.size
-    sensitivities = moduli(np.zeros(steps))
-    largest = max(float(sensitivities.max()), start)
-    if largest == 0.0:
-        return optimal_shifts(
-            contraction=np.ones(steps), sensitivity=0.0, noise=noise, diameter=diameter
-        )
-    # Small enough for a tangent to add nothing visible at 0, where some plans stay.
-    least = largest * 1e-12 ** (1.0 / max(0.2, min(branch.order for branch in moduli.branches)))
-
-    def solve(distances: Array) -> Shifts:
-        slope, offset = moduli.tangent(np.maximum(distances, least))
-        return optimal_shifts(
-            contraction=slope, sensitivity=offset, noise=noise, start=start, diameter=diameter
-        )
-
-    guesses = [solve(np.full(steps, level)) for level in _levels(moduli, largest, diameter, steps)]
-    guesses.sort(key=lambda plan: plan.mu)
-    return min((_follow(plan, solve) for plan in guesses[:_FOLLOWED]), key=lambda plan: plan.mu)
+def write_out(
+    c: Array, s: Array, n: Array, start: float, diameter: float, pieces: list[Piece]
+) -> tuple[Array, Array]:
+    """The shifts and distances step by step."""
+    shifts, distances = np.zeros(c.size), np.zeros(c.size + 1)
+    first = pieces[0]
+    if first.begin > 0:
+        distances[: first.begin] = _path_before(c, s, start, diameter, first.begin)
+        distances[first.begin] = first.start
+    for piece in pieces:
+        end = piece.begin + piece.units.size
+        own = piece.variances * piece.minorant.slopes(piece.units.size)
+        shifts[piece.begin : end] = own / piece.units
+        left = _remaining_distances(piece.masses * piece.minorant.scale, own)
+        distances[piece.begin + 1 : end] = left / piece.units[:-1]
+    distances[0] = start
+    return shifts, distances
 
 
-def _follow(plan: Shifts, solve: Callable[[Array], Shifts]) -> Shifts:
-    for _ in range(_ROUNDS):
-        if not math.isfinite(plan.mu):
-            return plan
-        better = solve(plan.z[:-1])
-        if not better.mu < down(plan.mu, _GAIN):
-            return plan if plan.mu <= better.mu else better
-        plan = better
-    return plan
+def _remaining_distances(masses: Array, shifts: Array) -> Array:
+    """Masses minus shifts up to each step but the last, by the side with less to cancel."""
+    before, after = prefix_sums(masses)[:-1], suffix_sums(shifts)[1:]
+    from_start = before - prefix_sums(shifts)[:-1]
+    from_end = after - suffix_sums(masses)[1:]
+    return np.maximum(np.where(before < after, from_start, from_end), 0.0)
 
 
-def _levels(moduli: Moduli, largest: float, diameter: float, steps: int) -> Array:
-    """Distances at which to take the first tangents: from one sensitivity to the farthest reach."""
-    reach, ceiling = largest, min(diameter, 1e9 * largest)
-    while reach < ceiling:
-        further = reach + steps * float((moduli(np.full(steps, reach)) - reach).max())
-        if not further > 2.0 * reach:
-            break
-        reach = min(further, ceiling)
-    top = min(max(reach, 2.0 * largest), diameter)
-    return np.geomspace(min(0.01 * largest, 0.5 * top), top, _LEVELS)
-
-
-# How far apart a step can drive two points: concave moduli.
-#
-# A modulus of step k is a function with
-# :math:`|\phi_k(x) - \phi'_k(y)| \le W_k(|x - y|)` for the two data sets' updates.  Those of
-# smooth, Hoelder-smooth and clipped losses are minima of a few branches
-#
-# .. math:: W(z) = \text{slope}\, z + \text{rise}\, z^{\text{order}} + \text{offset},
-#           \qquad 0 < \text{order} \le 1,
-#
-# so they are concave, and a tangent of any branch lies above all of W: it is a (linear)
-# modulus too.  That is all the optimiser needs.
+def _path_before(c: Array, s: Array, start: float, diameter: float, upto: int) -> Array:
+    """Distances before the first shift: the diameter, or the run's own where there is none."""
+    path = np.full(upto, diameter)
+    if math.isinf(diameter):
+        position = np.cumsum(np.log(np.maximum(c[: upto - 1], 1e-300)))
+        with np.errstate(divide="ignore"):
+            added = np.logaddexp.accumulate(
+                np.append(math.log(start) if start else -math.inf, np.log(s[: upto - 1]) - position)
+            )
+        path[1:] = np.exp(np.minimum(position + added[1:], 700.0))
+    path[0] = start
+    return path
 
 
 @dataclass(frozen=True)
@@ -603,3 +533,57 @@ class Moduli:
         tangents = [branch.tangent(z) for branch in self.branches]
         slopes, offsets = ([t[i] for t in tangents] for i in (0, 1))
         return np.choose(lowest, slopes), np.choose(lowest, offsets)
+
+
+def concave_shifts(
+    moduli: Moduli, noise: Array, *, start: float = 0.0, diameter: float = math.inf
+) -> Shifts:
+    """The best plan of shifts that was found for concave moduli."""
+    steps = noise.size
+    sensitivities = moduli(np.zeros(steps))
+    largest = max(float(sensitivities.max()), start)
+    if largest == 0.0:
+        return optimal_shifts(
+            contraction=np.ones(steps), sensitivity=0.0, noise=noise, diameter=diameter
+        )
+    # Small enough for a tangent to add nothing visible at 0, where some plans stay.
+    least = largest * 1e-12 ** (1.0 / max(0.2, min(branch.order for branch in moduli.branches)))
+
+    def solve(distances: Array) -> Shifts:
+        slope, offset = moduli.tangent(np.maximum(distances, least))
+        return optimal_shifts(
+            contraction=slope, sensitivity=offset, noise=noise, start=start, diameter=diameter
+        )
+
+    guesses = [
+        solve(np.full(steps, level)) for level in _first_distances(moduli, largest, diameter, steps)
+    ]
+    guesses.sort(key=lambda plan: plan.mu)
+    return min(
+        (_follow_tangents(plan, solve) for plan in guesses[:_FOLLOWED_GUESSES]),
+        key=lambda plan: plan.mu,
+    )
+
+
+def _first_distances(moduli: Moduli, largest: float, diameter: float, steps: int) -> Array:
+    """Distances at which to take the first tangents: from one sensitivity to the farthest reach."""
+    reach, ceiling = largest, min(diameter, 1e9 * largest)
+    while reach < ceiling:
+        further = reach + steps * float((moduli(np.full(steps, reach)) - reach).max())
+        if not further > 2.0 * reach:
+            break
+        reach = min(further, ceiling)
+    top = min(max(reach, 2.0 * largest), diameter)
+    return np.geomspace(min(0.01 * largest, 0.5 * top), top, _FIRST_TANGENTS)
+
+
+def _follow_tangents(plan: Shifts, solve: Callable[[Array], Shifts]) -> Shifts:
+    """The end of a sequence of plans, each from tangents at the distances of the one before."""
+    for _ in range(_MAX_TANGENT_ROUNDS):
+        if not math.isfinite(plan.mu):
+            return plan
+        better = solve(plan.z[:-1])
+        if not better.mu < down(plan.mu, _GAIN):
+            return plan if plan.mu <= better.mu else better
+        plan = better
+    return plan

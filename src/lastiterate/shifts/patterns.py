@@ -9,6 +9,13 @@ share one block, since for :math:`c \le 1` their slopes fall with time.
 Of the noise of the last steps a share may be spent on something else; what is left is then the
 variance of these steps.  Where steps are not alike, the same holds of the masses and variances that
 they have.
+
+`least_energies` is for many patterns in any steps: a row is a pattern, a column a stretch of steps,
+where what arrives does so at its first step, and the noise of all its steps can hide it.  Masses
+and variances are in final units, as in `minorant`.  The greatest convex minorant of a row is found
+from its end: the first face of the columns from j on is the one of the least slope, and ends where
+the minorant of later columns begins.  A run may begin at any column with the distance that the
+domain allows (`entries`): earlier shifts are then wasted, and cost nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +38,8 @@ from lastiterate._numerics.rounding import (
     up,
 )
 from lastiterate.shifts.minorant import LEAST_MU
+
+_Hashable = tuple[bytes, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -70,66 +79,35 @@ def mus_of_few(
     steps whose noise is spent.  1 - `gap` is the contraction, at most 1; noise on release counts as
     so many steps.
     """
-    written = tuple(
-        (_written(one.tail, np.int64), _written(one.times), _written(one.more), one.period)
+    settings = tuple(
+        (_hashable(one.tail, np.int64), _hashable(one.times), _hashable(one.more), one.period)
         for one in participations
     )
-    return _mus(gap, written, release_in_steps, spent)
+    return _mus(gap, settings, release_in_steps, spent)
 
 
-def mus_of_positions(masses: Array, variances: Array, period: int) -> Array:
-    """mu, not rounded up yet, of each position first seen in one of the first `period` steps.
-
-    After that it is seen every `period` steps.  Masses and variances are in final units, step by
-    step, all above 0; the last variance is that of the release.  For few
-    passes: time and memory grow with their square.
-    """
-    steps = variances.size - 1
-    epochs = [variances[first : first + period] for first in range(0, steps, period)]
-    epochs[-1] = variances[(len(epochs) - 1) * period :]
-    cut = min(steps - (len(epochs) - 1) * period, period)
-    mus = [_mus_of_some(masses, epochs, slice(0, cut), period)]
-    if cut < period and len(epochs) > 1:
-        epochs[-2:] = [np.concatenate(epochs[-2:])]
-        mus.append(_mus_of_some(masses, epochs, slice(cut, period), period))
-    return np.concatenate(mus)
-
-
-def _mus_of_some(masses: Array, epochs: list[Array], those: slice, period: int) -> Array:
-    """mu of positions seen in every epoch; steps after the last full epoch are part of the last."""
-    participations = [masses[k * period : (k + 1) * period][those] for k in range(len(epochs))]
-    # The variance of an epoch after a position, and of the next one before it: nothing cancels.
-    left = [suffix_sums(epoch)[those] for epoch in epochs]
-    until = [np.append(0.0, prefix_sums(epoch))[those] for epoch in epochs[1:]]
-    owned = [a + b for a, b in zip(left, [*until, np.zeros(1)], strict=True)]
-    return np.maximum(np.sqrt(_energies(participations, owned)), LEAST_MU)
-
-
-_Written = tuple[bytes, tuple[int, ...]]
-
-
-def _written(values: ArrayLike, kind: type = np.float64) -> _Written:
+def _hashable(values: ArrayLike, kind: type = np.float64) -> _Hashable:
     """Numbers that can be looked up."""
     array: NDArray[Any] = np.asarray(values, dtype=kind)
     return array.tobytes(), array.shape
 
 
-def _read(written: _Written, kind: type = np.float64) -> Array:
-    data, shape = written
+def _as_array(values: _Hashable, kind: type = np.float64) -> Array:
+    data, shape = values
     return np.asarray(np.frombuffer(data, dtype=kind).reshape(shape))
 
 
 @lru_cache(maxsize=1024)
 def _mus(
     gap: float,
-    written: tuple[tuple[_Written, _Written, _Written, int], ...],
+    settings: tuple[tuple[_Hashable, _Hashable, _Hashable, int], ...],
     release_in_steps: float,
     spent: Spent,
 ) -> Array:
     """The cached result of `mus_of_few`: noise levels that differ by a factor share it."""
     participations = [
-        Participations(_read(tail, np.int64), _read(times), _read(more), period)
-        for tail, times, more, period in written
+        Participations(_as_array(tail, np.int64), _as_array(times), _as_array(more), period)
+        for tail, times, more, period in settings
     ]
     mus = mus_with_spent_noise(gap, participations, release_in_steps, spent.steps, spent.share)
     mus.setflags(write=False)
@@ -160,7 +138,9 @@ def mus_with_spent_noise(
     if np.any(first.more):
         if np.any(tails[0] + 1 < spent_steps):
             raise ValueError("noise is spent before the first of several participations")
-        masses.insert(0, np.asarray(first.times) * _sums(log_c, tails[0] + first.period, first))
+        masses.insert(
+            0, np.asarray(first.times) * _earlier_masses(log_c, tails[0] + first.period, first)
+        )
         span = np.asarray(first.more, dtype=np.float64) * first.period
         variances.insert(0, _powers(2 * log_c, tails[0] + 1) * sums_of_powers(2 * log_c, span))
     mus = np.maximum(np.sqrt(_energies(masses, variances)), LEAST_MU)  # squares underflow
@@ -185,14 +165,43 @@ def _powers(log_c: float, exponents: Array) -> Array:
     return np.exp(logs_of_powers(log_c, exponents))
 
 
-def _sums(log_c: float, nearest: Array, participations: Participations) -> Array:
+def _earlier_masses(log_c: float, nearest: Array, participations: Participations) -> Array:
     """c^nearest + c^(nearest + period) + .., as many as there are more."""
     epoch = participations.period * log_c
     count = np.asarray(participations.more, dtype=np.float64)
     return np.asarray(_powers(log_c, nearest) * sums_of_powers(epoch, count))
 
 
+def mus_of_positions(masses: Array, variances: Array, period: int) -> Array:
+    """mu, not rounded up yet, of each position first seen in one of the first `period` steps.
+
+    After that it is seen every `period` steps.  Masses and variances are in final units, step by
+    step, all above 0; the last variance is that of the release.  For few passes: time and memory
+    grow with their square.
+    """
+    steps = variances.size - 1
+    epochs = [variances[first : first + period] for first in range(0, steps, period)]
+    epochs[-1] = variances[(len(epochs) - 1) * period :]
+    cut = min(steps - (len(epochs) - 1) * period, period)
+    mus = [_mus_seen_alike(masses, epochs, slice(0, cut), period)]
+    if cut < period and len(epochs) > 1:
+        epochs[-2:] = [np.concatenate(epochs[-2:])]
+        mus.append(_mus_seen_alike(masses, epochs, slice(cut, period), period))
+    return np.concatenate(mus)
+
+
+def _mus_seen_alike(masses: Array, epochs: list[Array], those: slice, period: int) -> Array:
+    """mu of positions seen in every epoch; steps after the last full epoch are part of the last."""
+    participations = [masses[k * period : (k + 1) * period][those] for k in range(len(epochs))]
+    # The variance of an epoch after a position, and of the next one before it: nothing cancels.
+    left = [suffix_sums(epoch)[those] for epoch in epochs]
+    until = [np.append(0.0, prefix_sums(epoch))[those] for epoch in epochs[1:]]
+    owned = [a + b for a, b in zip(left, [*until, np.zeros(1)], strict=True)]
+    return np.maximum(np.sqrt(_energies(participations, owned)), LEAST_MU)
+
+
 def _energies(masses: list[Array], variances: list[Array]) -> Array:
+    """The energy of the isotonic regression of these blocks, for many patterns at once."""
     count = len(masses)
     slopes = [
         [_slope(masses[a:b], variances[a:b]) for b in range(a + 1, count + 1)] for a in range(count)
@@ -209,17 +218,6 @@ def _slope(masses: list[Array], variances: list[Array]) -> Array:
     mass, variance = reduce(np.add, masses), reduce(np.add, variances)
     slope = np.full(np.broadcast_shapes(np.shape(mass), np.shape(variance)), np.inf)
     return np.asarray(np.divide(mass, variance, out=slope, where=variance > 0.0))
-
-
-# The least energies of many patterns of participations at once, for linear moduli.
-#
-# A row is a pattern, a column a stretch of steps: what arrives does so at its first step, and the
-# noise of all its steps can hide it.  Masses and variances are in final units, as in `minorant`.
-# The greatest convex minorant of a row is found from its end: the first face of the columns from j
-# on is the one of the least slope, and ends where the minorant of later columns begins.
-#
-# A run may begin at any column with the distance that the domain allows (`entries`): earlier
-# shifts are then wasted, and cost nothing.
 
 
 @dataclass(frozen=True)
@@ -252,18 +250,18 @@ def least_energies(
     for j in range(columns - 1, -1, -1):
         mass = np.cumsum(masses[:, j:], axis=1)
         variance = np.cumsum(variances[:, j:], axis=1)
-        later[:, j] = _from_here(mass, variance, later[:, j + 1 :])
+        later[:, j] = _energies_from(mass, variance, later[:, j + 1 :])
         if j == 0:
-            first = _from_here(mass + starts[:, None], variance, later[:, 1:])
+            first = _energies_from(mass + starts[:, None], variance, later[:, 1:])
         elif entries is not None:
-            entered = _from_here(mass + entries[:, j, None], variance, later[:, j + 1 :])
+            entered = _energies_from(mass + entries[:, j, None], variance, later[:, j + 1 :])
             capped = np.minimum(capped, entered)
     rest = later[:, 0] if composed is None else np.min(later[:, :-1] + composed, axis=1)
     slack = ulps(32 * columns + 64)
     return LeastEnergies(*(up(found, slack) for found in (first, capped, rest)))
 
 
-def _from_here(mass: Array, variance: Array, later: Array) -> Array:
+def _energies_from(mass: Array, variance: Array, later: Array) -> Array:
     """The energy of a first face of the least slope and of the columns after it."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slopes = np.where(variance > 0.0, mass / variance, np.inf)

@@ -25,7 +25,7 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate._numerics.search import last_count_true
 from lastiterate.shifts.minorant import LEAST_MU
 
-_FARTHEST = 1e150
+_LARGEST_RATIO = 1e150
 _Block = tuple[float, float]  # mass, variance
 
 
@@ -42,19 +42,6 @@ class PeriodicRun:
     release_noise: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Scaled:
-    """A `PeriodicRun` with sensitivity 1 and with noise 1 (or 0, then release noise 1)."""
-
-    log_c: float
-    noise: float
-    release: float
-    diameter: float
-    period: int
-    participations: int
-    tail: int
-
-
 def periodic_mu(run: PeriodicRun, *, diameter: float = math.inf) -> float:
     """The least mu, rounded up; equal to `optimal_shifts` on the same steps written out.
 
@@ -69,23 +56,36 @@ def periodic_mu(run: PeriodicRun, *, diameter: float = math.inf) -> float:
     scaled = _Scaled(
         log_c=log_of(run.gap),
         noise=1.0 if run.noise > 0.0 else 0.0,
-        release=min(run.release_noise / unit, _FARTHEST),
-        diameter=_cap(diameter, run.sensitivity),
+        release=min(run.release_noise / unit, _LARGEST_RATIO),
+        diameter=_diameter_ratio(diameter, run.sensitivity),
         period=run.period,
         participations=run.participations,
         tail=run.tail,
     )
-    energy = _expanding(scaled) if run.gap < 0.0 else _contracting(scaled)
-    mu = max(at_least(math.sqrt(energy), ulps=_ulps(scaled)), LEAST_MU)
+    energy = _expanding_energy(scaled) if run.gap < 0.0 else _contracting_energy(scaled)
+    mu = max(at_least(math.sqrt(energy), ulps=_slack_ulps(scaled)), LEAST_MU)
     return at_least(mu * (run.sensitivity / unit), ulps=4)
 
 
-def _cap(diameter: float, sensitivity: float) -> float:
+@dataclass(frozen=True)
+class _Scaled:
+    """A `PeriodicRun` with sensitivity 1 and with noise 1 (or 0, then release noise 1)."""
+
+    log_c: float
+    noise: float
+    release: float
+    diameter: float
+    period: int
+    participations: int
+    tail: int
+
+
+def _diameter_ratio(diameter: float, sensitivity: float) -> float:
     ratio = diameter / sensitivity if sensitivity > 0.0 else math.inf
-    return max(ratio, 1.0 / _FARTHEST) if ratio < _FARTHEST else math.inf
+    return max(ratio, 1.0 / _LARGEST_RATIO) if ratio < _LARGEST_RATIO else math.inf
 
 
-def _ulps(run: _Scaled) -> float:
+def _slack_ulps(run: _Scaled) -> float:
     """Ulps to widen by: c^k = exp(k log c) is off by k |log c| of them, and vanishes beyond 745.
 
     In sums of powers what is far off is also small, unless it is multiplied by a diameter
@@ -98,19 +98,19 @@ def _ulps(run: _Scaled) -> float:
     return 64.0 + 24.0 * near + (6000.0 if far else 0.0)
 
 
-def _contracting(run: _Scaled) -> float:
-    energy = _energy([_earlier(run, run.participations), _last(run)])
+def _contracting_energy(run: _Scaled) -> float:
+    energy = _energy([_earlier_block(run, run.participations), _last_block(run)])
     return min(energy, _best_capped(run)) if run.diameter < math.inf else energy
 
 
-def _earlier(run: _Scaled, participations: int) -> _Block:
+def _earlier_block(run: _Scaled, participations: int) -> _Block:
     """All but the last of the latest `participations`, as one chord (c <= 1)."""
     more, length = participations - 1, run.period
     mass = power(run.log_c, run.tail + length) * sum_of_powers(length * run.log_c, more)
     return mass, _variance(run, run.tail + 1, length * more)
 
 
-def _last(run: _Scaled) -> _Block:
+def _last_block(run: _Scaled) -> _Block:
     return power(run.log_c, run.tail), _variance(run, 0, run.tail + 1) + run.release * run.release
 
 
@@ -122,7 +122,7 @@ def _best_capped(run: _Scaled) -> float:
         if later == 0:
             return _energy([(start, _variance(run, 0, run.tail) + run.release * run.release)])
         waiting = _variance(run, run.tail + (later - 1) * run.period + 1, run.period - 1)
-        return _energy([(start, waiting), _earlier(run, later), _last(run)])
+        return _energy([(start, waiting), _earlier_block(run, later), _last_block(run)])
 
     most = run.participations - 1
     scale = [0] + [int(1.25**k) for k in range(4, 190) if 1.25**k < most] + [1, 2, most]
@@ -134,6 +134,7 @@ def _best_capped(run: _Scaled) -> float:
 
 
 def _unimodal_minimum(cost: Callable[[int], float], low: int, high: int) -> float:
+    """The least cost between two numbers, by thirds."""
     while high - low > 8:
         third = (high - low) // 3
         if cost(low + third) <= cost(high - third):
@@ -149,7 +150,7 @@ def _energy(blocks: list[_Block]) -> float:
     return math.fsum(_quotient(mass * mass, variance) for mass, variance, _ in pools if mass > 0.0)
 
 
-def _expanding(run: _Scaled) -> float:
+def _expanding_energy(run: _Scaled) -> float:
     """c > 1, measured at a participation; `joined` earlier ones share the last one's chord."""
     length, more, shrink = run.period, run.participations - 1, -run.log_c
     if run.noise == 0.0:

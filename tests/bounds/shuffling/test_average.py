@@ -100,7 +100,7 @@ class TestContracting:
             batches=rule(300, 1), steps=700, noise_std=10.0, release_noise_std=release
         )
         exact = li.account(run).epsilon(1e-4)
-        monkeypatch.setattr(convex, "_MOST_ALONE", 20)
+        monkeypatch.setattr(convex, "_MAX_SINGLE_POSITIONS", 20)
         assert exact * (1 - 1e-12) <= li.account(run).epsilon(1e-4) <= exact * 1.05
 
 
@@ -184,7 +184,7 @@ class TestExpanding:
         run = epochs_of(5, loss=loss, steps=15, noise_std=3.0, domain=domain)
         found = []
         for choices in (4_096, 25, 4, 1):
-            monkeypatch.setattr(last_epochs, "_SIZES", ((choices, 64),))
+            monkeypatch.setattr(last_epochs, "_WINDOW_SIZES", ((choices, 64),))
             found.append(deltas(run))
         assert all(np.all(more <= fewer * (1 + 1e-6)) for more, fewer in pairwise(found))
 

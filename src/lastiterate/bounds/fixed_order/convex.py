@@ -1,4 +1,7 @@
-"""The last iterate of runs whose batch order is fixed, and whose steps do not expand."""
+"""The last iterate of runs whose batch order is fixed, and whose steps do not expand.
+
+`worst_schedule` shows the shifts behind the bound, step by step, for the most exposed position.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,11 @@ from lastiterate.run.training_run import Ball, TrainingRun
 from lastiterate.shifts.optimal_shifts import Shifts, concave_shifts, optimal_shifts, pattern_mus
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
 
-MOST_WRITTEN_OUT = 20_000  # written out one by one
-
-_BLOCKS = 500  # of earlier ones, while their age grows by a factor of e
-
-_MOST_ALONE = 500  # positions solved one by one; as many groups of the others
-
+MOST_WRITTEN_OUT = 20_000  # epochs written out one by one
+_BLOCKS_PER_FOLD = 500  # of earlier epochs, while their age grows by a factor of e
+_MAX_SINGLE_POSITIONS = 500  # positions solved one by one; as many groups of the others
+_MAX_SCHEDULE_STEPS = 500_000
+_MAX_CONCAVE_STEPS = 20_000
 SHIFTED_INTERPOLATION = Citation(
     "Bok, Su and Altschuler",
     2024,
@@ -117,6 +119,7 @@ def convex_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
 
 
 def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
+    """The guarantee of the most exposed position of the most exposing order."""
     if run.batches.resampling is Resampling.EACH_EPOCH:
         return quantities.gaussian(latest_order_mu(run, diameter, epochs_of(run)))
     if run.is_constant and run.batches.period is not None:
@@ -127,31 +130,8 @@ def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
     return max(_by_position(run, diameter), key=lambda profile: profile.mu)
 
 
-def grouped_positions(
-    run: TrainingRun, diameter: float, period: int
-) -> tuple[list[float], list[int]]:
-    """mu and the number of positions of each of some groups, at the worst of the group.
-
-    For constant schedules and participations at equal distances only: there a position that is seen
-    later is never less exposed.
-    """
-    count = quantities.position_count(run)
-    tails = sorted((run.steps - 1 - position) % period for position in range(count))
-    firsts = group_edges(count)
-    mus = [_periodic_mu(run, diameter, period, tail=tails[first]) for first in firsts[:-1]]
-    return [quantities.widened(mu) for mu in mus], [b - a for a, b in pairwise(firsts)]
-
-
-def group_edges(count: int) -> list[int]:
-    """The edges of groups of `count` positions: the most exposed come first, one by one."""
-    alone = min(count, _MOST_ALONE)
-    ratio = count / max(alone, 1)
-    rest = alone * ratio ** np.linspace(0.0, 1.0, _MOST_ALONE) if ratio > 1.0 else np.empty(0)
-    edges = np.concatenate([np.arange(alone + 1), rest.astype(np.intp), [count]])
-    return [int(edge) for edge in np.unique(edges)]
-
-
 def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]:
+    """The guarantee of each position; of one that stands for all where orders change."""
     rule = run.batches
     if rule.resampling is Resampling.EACH_EPOCH:
         return [_worst(run, diameter)]
@@ -225,6 +205,16 @@ def rolled_up_mu(
     ).mu
 
 
+def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
+    """Every step, and the release as one more."""
+    gap, added, noise = (quantities.every_step(x, run.steps) for x in _constants(run))
+    return (
+        np.append(quantities.contractions(gap), 1.0),
+        np.append(added, 0.0),
+        np.append(noise, quantities.release_noise(run)),
+    )
+
+
 def epochs_of(run: TrainingRun) -> list[range]:
     """The steps, counted from 1, of each of the last epochs; the very last may be cut short."""
     length = run.batches.batches_per_epoch
@@ -275,33 +265,47 @@ def blocks_of(epochs: int, length: int) -> tuple[IntArray, Array]:
     if not epochs:
         return np.zeros(0, dtype=np.int64), np.zeros(0)
     spread = math.log1p(epochs / MOST_WRITTEN_OUT)
-    count = math.ceil(spread * _BLOCKS)
+    count = math.ceil(spread * _BLOCKS_PER_FOLD)
     ages = np.expm1(np.linspace(0.0, spread, count + 1)) * MOST_WRITTEN_OUT
     edges = np.unique(epochs - np.minimum(np.rint(ages), epochs).astype(np.int64))
     edges[0] = 0
     return edges[1:] * length, np.diff(edges).astype(np.float64)
 
 
-def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
-    """Every step, and the release as one more."""
-    gap, added, noise = (quantities.every_step(x, run.steps) for x in _constants(run))
-    return (
-        np.append(quantities.contractions(gap), 1.0),
-        np.append(added, 0.0),
-        np.append(noise, quantities.release_noise(run)),
+def grouped_positions(
+    run: TrainingRun, diameter: float, period: int
+) -> tuple[list[float], list[int]]:
+    """mu and the number of positions of each of some groups, at the worst of the group.
+
+    For constant schedules and participations at equal distances only: there a position that is seen
+    later is never less exposed.
+    """
+    count = quantities.position_count(run)
+    tails = sorted((run.steps - 1 - position) % period for position in range(count))
+    firsts = group_edges(count)
+    mus = [_periodic_mu(run, diameter, period, tail=tails[first]) for first in firsts[:-1]]
+    return [quantities.widened(mu) for mu in mus], [b - a for a, b in pairwise(firsts)]
+
+
+def group_edges(count: int) -> list[int]:
+    """The edges of groups of `count` positions: the most exposed come first, one by one."""
+    alone = min(count, _MAX_SINGLE_POSITIONS)
+    ratio = count / max(alone, 1)
+    rest = (
+        alone * ratio ** np.linspace(0.0, 1.0, _MAX_SINGLE_POSITIONS)
+        if ratio > 1.0
+        else np.empty(0)
     )
+    edges = np.concatenate([np.arange(alone + 1), rest.astype(np.intp), [count]])
+    return [int(edge) for edge in np.unique(edges)]
 
-
-_OF_EXACT_SIZE = rules(*Resampling, exact_size=True)
-
-_CONTRACTING = (conditions.ONLY_LAST_ITERATE, *conditions.CONTRACTING)
 
 CONVEX_FIXED_ORDER = Bound(
     id="fixed-order/convex",
     gives="a Gaussian guarantee for the last iterate, which converges where losses curve or the "
     "domain is bounded",
-    covers=_OF_EXACT_SIZE,
-    needs=_CONTRACTING,
+    covers=rules(*Resampling, exact_size=True),
+    needs=(conditions.ONLY_LAST_ITERATE, *conditions.CONTRACTING),
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,
     evaluate=convex,
@@ -311,13 +315,6 @@ CONVEX_FIXED_ORDER = Bound(
     line_style=LineStyle(BLUE),
     given_order=True,
 )
-
-
-# The shifts behind a fixed-order bound, step by step, for the most exposed position.
-
-_MOST_STEPS = 500_000
-
-_MOST_CONCAVE = 20_000
 
 
 @dataclass(frozen=True)
@@ -350,7 +347,7 @@ def worst_schedule(run: TrainingRun) -> ShiftSchedule:
     if not covering:
         raise NoBoundApplies(run, unmet)
     bound = covering[0]
-    most = _MOST_STEPS if bound is CONVEX_FIXED_ORDER else _MOST_CONCAVE
+    most = _MAX_SCHEDULE_STEPS if bound is CONVEX_FIXED_ORDER else _MAX_CONCAVE_STEPS
     if run.steps > most:
         raise InvalidParameter("steps", run.steps, must_be=f"at most {most} to be written out")
     participations = _most_exposed(run)

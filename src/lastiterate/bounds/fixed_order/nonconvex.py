@@ -1,4 +1,20 @@
-"""The last iterate of runs whose batch order is fixed, and whose steps may expand."""
+r"""The last iterate of runs whose batch order is fixed, and whose steps may expand.
+
+**Orders of every epoch.** Positions in the last epochs of a run that is shuffled every epoch are
+told apart; what came before is replaced by the diameter of the domain, by the farthest that two
+runs can have come, or by composition.  Positions may be grouped: a group is charged at its last
+step, with what a participation in any of its steps has grown to by then.
+
+**Late charges.** Let :math:`w_k` be the moduli of steps in which an example does not take part,
+concave and non-decreasing, and let it take part once, in step i, which adds s_i.  With
+
+.. math:: d_i = s_i, \qquad d_k = w_k(d_{k-1}) - w_k(0)
+
+every plan of shifts for :math:`w_j + d_j` in a later step j is one for the participation in step i:
+by concavity :math:`w_k(z + d) \le w_k(z) + w_k(d) - w_k(0)`, so that the distance exceeds the
+plan's by at most :math:`d_k` until step j, which charges it.  Where steps expand an early
+participation has grown by then; charging it late as it was would be too little.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +46,16 @@ from lastiterate.shifts.optimal_shifts import Branch, Moduli, concave_shifts, pa
 from lastiterate.shifts.patterns import least_energies
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
 
-_MOST_STEPS = 200_000  # written out one by one
-
-_FIRST_WINDOW, _MOST_WORK = 2_048, 500_000  # positions times steps solved with all moduli
-
-_GAIN = 1e-9  # for which a longer window is not worth its time
+ROUNDINGS = ulps(32)
+_MAX_WRITTEN_STEPS = 200_000  # written out one by one
+_FIRST_WINDOW, _MAX_WORK = 2_048, 500_000  # positions times steps solved with all moduli
+_LEAST_GAIN = 1e-9  # for which a longer window is not worth its time
+_WINDOW_SIZES = ((4_096, 64), (256, 1_024))  # choices, and steps of a window
+_MAX_COLUMN_STEPS = 128  # steps that are all columns
+_LARGEST_UNIT = 1e100
+_LEAST_DISTANCES = (1e-6, 1e-13)  # at which tangents are taken, in sensitivities
+_FIRST_CHOICES, _MORE_CHOICES = 5, 6  # whose plans tangents are taken at
+_MAX_FOLLOWED_STEPS = 20_000  # earlier steps of which the distance is followed
 
 
 def non_convex(run: TrainingRun) -> GaussianProfile:
@@ -74,10 +95,10 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
     if run.batches.resampling is Resampling.EACH_EPOCH:
         return GaussianProfile(_worst_order_mu(run))
     constant_noise = run.is_constant and np.max(run.noise_std) > 0.0
-    if constant_noise and _work(run, quantities.position_count(run)) > _MOST_WORK:
+    if constant_noise and _work(run, quantities.position_count(run)) > _MAX_WORK:
         # Noise on release may be left unused, and then only the last position is to be solved.
         run = run.replace(release_noise_std=0.0)
-    mus = _position_mus(run, _exposed(run))
+    mus = _position_mus(run, _most_exposed_positions(run))
     return quantities.gaussian(max(mus))
 
 
@@ -95,7 +116,7 @@ def _worst_order_mu(run: TrainingRun) -> float:
     return min(float(window.mus.max()) for window in windows(run))
 
 
-def _exposed(run: TrainingRun) -> Sequence[int]:
+def _most_exposed_positions(run: TrainingRun) -> Sequence[int]:
     """Positions among which the most exposed is."""
     count = quantities.position_count(run)
     if not run.is_constant or run.batches.period is None or run.release_noise_std > 0.0:
@@ -106,7 +127,7 @@ def _exposed(run: TrainingRun) -> Sequence[int]:
 
 
 def _work(run: TrainingRun, positions: int) -> int:
-    return positions * min(run.steps, _MOST_STEPS)
+    return positions * min(run.steps, _MAX_WRITTEN_STEPS)
 
 
 def _position_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
@@ -114,7 +135,7 @@ def _position_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
     ways = []
     if run.is_constant:
         ways.append([_closed_form_mu(run, position) for position in chosen])
-    if _work(run, len(chosen)) <= _MOST_WORK:
+    if _work(run, len(chosen)) <= _MAX_WORK:
         ways.append(_written_out_mus(run, chosen))
     elif not run.is_constant or run.batches.period is None:
         ways.append(_linear_mus(run, chosen))
@@ -123,17 +144,17 @@ def _position_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
 
 def _written_out_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
     """The mus from the last steps, as many as still help; inf if there are too many."""
-    too_long = run.steps > _MOST_STEPS
+    too_long = run.steps > _MAX_WRITTEN_STEPS
     if too_long and not (run.is_constant and np.isfinite(quantities.diameter(run))):
         return [np.inf] * len(chosen)
     if not np.isfinite(quantities.diameter(run)):
         return _window_mus(run, chosen, run.steps)
     window = min(run.steps, _FIRST_WINDOW)
     mus = _window_mus(run, chosen, window)
-    while window < min(run.steps, _MOST_STEPS):
-        window = min(4 * window, run.steps, _MOST_STEPS)
+    while window < min(run.steps, _MAX_WRITTEN_STEPS):
+        window = min(4 * window, run.steps, _MAX_WRITTEN_STEPS)
         before, mus = mus, list(map(min, mus, _window_mus(run, chosen, window)))
-        if all(now >= down(then, _GAIN) for now, then in zip(mus, before, strict=True)):
+        if all(now >= down(then, _LEAST_GAIN) for now, then in zip(mus, before, strict=True)):
             break
     return mus
 
@@ -202,6 +223,85 @@ def _closed_form_mu(run: TrainingRun, position: int) -> float:
     return periodic_mu(periodic)
 
 
+def late(values: Array, window: int) -> Array:
+    """The last `window` of values that are constant or written out."""
+    return quantities.every_step(values if values.size == 1 else values[-window:], window)
+
+
+def moduli(run: TrainingRun, pattern: IntArray, window: int) -> Moduli:
+    """The last `window` steps, then the release, which keeps distances."""
+    relative = late(quantities.relative_step_sizes(run), window)
+    taking_part = np.zeros(window, dtype=bool)
+    taking_part[pattern] = True
+    sensitivity = np.where(taking_part, late(quantities.sensitivities(run), window), 0.0)
+    keep = late(kept(run), window)
+    known = [(late(rise, window), order) for rise, order in _known_rises(run)]
+    branches = [(keep, rise, sensitivity, order) for rise, order in known]
+    bound = run.gradient_bound
+    if bound is not None:
+        size = run.batches.batch_size
+        # Below, a batch with the example has (b - 1)/b of the curvature of one without it.  That is
+        # not so where batches vary in size and `rise` is that of a larger one.
+        assert run.batches.exact_size or pattern.size == 0, run.batches
+        own = relative * bound * (2.0 if run.adjacency == "replace" else 1.0) / size
+        others = np.where(taking_part, (size - 1) / size, 1.0)
+        branches += [
+            (keep, rise * others, np.where(taking_part, own, 0.0), order) for rise, order in known
+        ]
+        branches.append((keep, np.zeros(window), 2.0 * relative * bound, 1.0))
+    return Moduli(tuple(_branch(*branch) for branch in branches))
+
+
+def _branch(keep: Array, rise: Array, offset: Array, order: float) -> Branch:
+    """The branch of all steps, rounded up, and of the release, which keeps distances."""
+    return Branch(
+        slope=np.append(keep, 1.0),
+        rise=np.append(up(rise, ROUNDINGS), 0.0),
+        offset=np.append(up(offset, ROUNDINGS), 0.0),
+        order=order,
+    )
+
+
+def kept(run: TrainingRun) -> Array:
+    """|1 - eta lambda| for each step size."""
+    eta = quantities.step_sizes(run)
+    return distance_of_product_to_one(eta, np.full(eta.size, run.loss.regulariser))
+
+
+def _known_rises(run: TrainingRun) -> list[tuple[Array, float]]:
+    """(rise, order): what a step adds to |1 - eta lambda| z is at most rise z^order."""
+    known = []
+    linear = linear_rise(run)
+    if linear is not None:
+        known.append((linear, 1.0))
+    if run.loss.holder is not None:
+        constant, order = run.loss.holder
+        known.append(
+            (quantities.relative_step_sizes(run) * constant * quantities.unit(run) ** order, order)
+        )
+    return known
+
+
+def linear_rise(run: TrainingRun) -> Array | None:
+    """The least known Lipschitz constant of a step, less |1 - eta lambda|; None if unknown."""
+    if run.loss.smoothness is None:
+        return None
+    eta, keep = quantities.step_sizes(run), kept(run)
+    rise = eta * up(run.loss.smoothness - run.loss.regulariser, ROUNDINGS)
+    if not run.loss.convex:
+        return np.asarray(rise)
+    if not run.clip_may_be_active:
+        contraction = quantities.contractions(quantities.gaps(run))
+        return np.asarray(np.minimum(rise, up(np.maximum(contraction - keep, 0.0), ROUNDINGS)))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        reduced = rise / keep
+        bent = 1.0 / np.sqrt(1.0 - np.minimum(reduced, 3.0) / 4.0)
+        clipped = keep * (np.where(reduced <= 3.0, bent, reduced - 1.0) - 1.0)
+    # 1/sqrt(1 - x) - 1 cancels for small x: widened absolutely.
+    shrinks = (keep > 0.0) & (eta * run.loss.regulariser < 1.0)
+    return np.where(shrinks, np.minimum(rise, up(clipped, ROUNDINGS) + ulps(8)), rise)
+
+
 def _nothing_known(run: TrainingRun) -> str | None:
     loss = run.loss
     known = loss.smoothness is not None or loss.holder is not None
@@ -253,113 +353,10 @@ NON_CONVEX = Bound(
 )
 
 
-# How far apart a step of a run, whose losses need not be convex, can drive two points.
-
-ROUNDINGS = ulps(32)
-
-
-def late(values: Array, window: int) -> Array:
-    """The last `window` of values that are constant or written out."""
-    return quantities.every_step(values if values.size == 1 else values[-window:], window)
-
-
-def moduli(run: TrainingRun, pattern: IntArray, window: int) -> Moduli:
-    """The last `window` steps, then the release, which keeps distances."""
-    relative = late(quantities.relative_step_sizes(run), window)
-    taking_part = np.zeros(window, dtype=bool)
-    taking_part[pattern] = True
-    sensitivity = np.where(taking_part, late(quantities.sensitivities(run), window), 0.0)
-    keep = late(kept(run), window)
-    known = [(late(rise, window), order) for rise, order in _known(run)]
-    branches = [(keep, rise, sensitivity, order) for rise, order in known]
-    bound = run.gradient_bound
-    if bound is not None:
-        size = run.batches.batch_size
-        # Below, a batch with the example has (b - 1)/b of the curvature of one without it.  That is
-        # not so where batches vary in size and `rise` is that of a larger one.
-        assert run.batches.exact_size or pattern.size == 0, run.batches
-        own = relative * bound * (2.0 if run.adjacency == "replace" else 1.0) / size
-        others = np.where(taking_part, (size - 1) / size, 1.0)
-        branches += [
-            (keep, rise * others, np.where(taking_part, own, 0.0), order) for rise, order in known
-        ]
-        branches.append((keep, np.zeros(window), 2.0 * relative * bound, 1.0))
-    return Moduli(tuple(_branch(*branch) for branch in branches))
-
-
-def _branch(keep: Array, rise: Array, offset: Array, order: float) -> Branch:
-    return Branch(
-        slope=np.append(keep, 1.0),
-        rise=np.append(up(rise, ROUNDINGS), 0.0),
-        offset=np.append(up(offset, ROUNDINGS), 0.0),
-        order=order,
-    )
-
-
-def kept(run: TrainingRun) -> Array:
-    """|1 - eta lambda| for each step size."""
-    eta = quantities.step_sizes(run)
-    return distance_of_product_to_one(eta, np.full(eta.size, run.loss.regulariser))
-
-
-def _known(run: TrainingRun) -> list[tuple[Array, float]]:
-    """(rise, order): what a step adds to |1 - eta lambda| z is at most rise z^order."""
-    known = []
-    linear = linear_rise(run)
-    if linear is not None:
-        known.append((linear, 1.0))
-    if run.loss.holder is not None:
-        constant, order = run.loss.holder
-        known.append(
-            (quantities.relative_step_sizes(run) * constant * quantities.unit(run) ** order, order)
-        )
-    return known
-
-
-def linear_rise(run: TrainingRun) -> Array | None:
-    """The least known Lipschitz constant of a step, less |1 - eta lambda|; None if unknown."""
-    if run.loss.smoothness is None:
-        return None
-    eta, keep = quantities.step_sizes(run), kept(run)
-    rise = eta * up(run.loss.smoothness - run.loss.regulariser, ROUNDINGS)
-    if not run.loss.convex:
-        return np.asarray(rise)
-    if not run.clip_may_be_active:
-        contraction = quantities.contractions(quantities.gaps(run))
-        return np.asarray(np.minimum(rise, up(np.maximum(contraction - keep, 0.0), ROUNDINGS)))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        reduced = rise / keep
-        bent = 1.0 / np.sqrt(1.0 - np.minimum(reduced, 3.0) / 4.0)
-        clipped = keep * (np.where(reduced <= 3.0, bent, reduced - 1.0) - 1.0)
-    # 1/sqrt(1 - x) - 1 cancels for small x: widened absolutely.
-    shrinks = (keep > 0.0) & (eta * run.loss.regulariser < 1.0)
-    return np.where(shrinks, np.minimum(rise, up(clipped, ROUNDINGS) + ulps(8)), rise)
-
-
-# Positions in the last epochs of a run that is shuffled every epoch, and what each choice costs.
-#
-# Positions in the last epochs are told apart; what came before is replaced by the diameter of the
-# domain, by the farthest that two runs can have come, or by composition.  Positions may be grouped:
-# a group is charged at its last step, with what a participation in any of its steps has grown to by
-# then (`late_charge`): where steps expand, an earlier participation may be worse than a later one.
-
-_SIZES = ((4_096, 64), (256, 1_024))  # choices, and steps of a window
-
-_EVERY_STEP = 128  # steps that are all columns
-
-_LARGEST_UNIT = 1e100
-
-_LEAST_DISTANCES = (1e-6, 1e-13)  # at which tangents are taken, in sensitivities
-
-_FIRST_CHOICES, _MORE_CHOICES = 5, 6  # whose plans tangents are taken at
-
-_WALKED = 20_000  # earlier steps of which the distance is followed
-
-
 def windows(run: TrainingRun) -> list[LastEpochs]:
     """Few epochs with many choices; then, where these are too few, many with few choices."""
     found = []
-    for choices, steps in _SIZES:
+    for choices, steps in _WINDOW_SIZES:
         found.append(LastEpochs(run, last_epochs(run, choices, steps)))
         if found[-1].is_long_enough:
             break
@@ -505,8 +502,8 @@ class LastEpochs:
                     slopes[rows, at], sensitivities[rows, at] = own_slope[at], own_offset[at]
                 else:
                     sensitivities[rows, at] += self._charge(group)
-        starts = np.arange(count) if count <= _EVERY_STEP else np.array(sorted(columns))
-        return self._solved(slopes, sensitivities, composed, starts)
+        starts = np.arange(count) if count <= _MAX_COLUMN_STEPS else np.array(sorted(columns))
+        return self._least_energies(slopes, sensitivities, composed, starts)
 
     def _charge(self, group: PositionGroup) -> float:
         assert group.steps is not None
@@ -518,7 +515,7 @@ class LastEpochs:
             ratios = self._sensitivities[steps.start : steps.stop] / self._noise[steps]
         return float(up(np.max(np.square(ratios)), ulps(8)))
 
-    def _solved(
+    def _least_energies(
         self, slopes: Array, sensitivities: Array, composed: Array, columns: IntArray
     ) -> tuple[Array, Array]:
         """Columns begin at some steps: sensitivities between two are removed from the later on."""
@@ -552,14 +549,12 @@ def _farthest(run: TrainingRun, steps: int, cap: float) -> float:
 
     An epoch adds at most what a participation in any of its steps has grown to at its end.
     """
-    if steps > _WALKED:
+    if steps > _MAX_FOLLOWED_STEPS:
         return math.inf
     length = run.batches.batches_per_epoch
     idle = moduli(run, np.empty(0, dtype=np.intp), run.steps)
-    values, sensitivities = (
-        StepValues(idle),
-        late(quantities.sensitivities(run), run.steps).tolist(),
-    )
+    values = StepValues(idle)
+    sensitivities = late(quantities.sensitivities(run), run.steps).tolist()
     distance, charge = 0.0, 0.0
     for begin in range(0, steps, length):
         epoch = range(begin, begin + length)
@@ -571,9 +566,6 @@ def _farthest(run: TrainingRun, steps: int, cap: float) -> float:
         if not distance < cap:
             return math.inf
     return distance
-
-
-# Groups of the positions that an example may have in each of the last epochs.
 
 
 @dataclass(frozen=True)
@@ -629,27 +621,26 @@ def last_epochs(run: TrainingRun, most_choices: int, most_steps: int) -> Window:
         if epochs and run.steps - begin > most_steps:
             break
         count = max(1, min(size, math.isqrt(int(left)) if size > 3 else int(left)))
-        groups = _groups(run, range(begin, first), count)
+        groups = _position_groups(run, range(begin, first), count)
         left /= len(groups)
         epochs.append(groups)
         first = begin
-    moved = tuple(
-        tuple(_counted_from(first, group) for group in groups) for groups in reversed(epochs)
-    )
+    moved = tuple(tuple(_moved_to(first, group) for group in groups) for groups in reversed(epochs))
     return Window(run.steps - first, first // length, moved)
 
 
-def _counted_from(first: int, group: PositionGroup) -> PositionGroup:
+def _moved_to(first: int, group: PositionGroup) -> PositionGroup:
+    """The group with its steps counted from `first`."""
     if group.steps is None:
         return group
     steps = range(group.steps.start - first, group.steps.stop - first)
     return PositionGroup(steps, group.weight, group.alone)
 
 
-def _groups(run: TrainingRun, steps: range, count: int) -> tuple[PositionGroup, ...]:
+def _position_groups(run: TrainingRun, steps: range, count: int) -> tuple[PositionGroup, ...]:
     """A number of groups of the positions in these steps; the latest are the smallest."""
     rule = run.batches
-    edges = _edges(len(steps), count, since_end=run.steps - steps.stop)
+    edges = _group_edges(len(steps), count, since_end=run.steps - steps.stop)
     stretches = [steps[a:b] for a, b in pairwise(edges)]
     weights = [len(one) * rule.share for one in stretches]
     whole = len(steps) == rule.batches_per_epoch
@@ -668,7 +659,7 @@ def _groups(run: TrainingRun, steps: range, count: int) -> tuple[PositionGroup, 
     return (*missing, *found)
 
 
-def _edges(size: int, count: int, since_end: int) -> list[int]:
+def _group_edges(size: int, count: int, since_end: int) -> list[int]:
     """Edges of groups, the shorter the nearer to the end of the run."""
     if count >= size:
         return list(range(size + 1))
@@ -677,20 +668,6 @@ def _edges(size: int, count: int, since_end: int) -> list[int]:
     edges = size - np.unique(np.rint(spread).astype(int))[::-1]
     edges[0], edges[-1] = 0, size
     return [int(edge) for edge in np.unique(edges)]
-
-
-# The charge at a later step that covers a participation, for concave moduli.
-#
-# Let :math:`w_k` be the moduli of steps in which an example does not take part, concave and
-# non-decreasing, and let it take part once, in step i, which adds s_i.  With
-#
-# .. math:: d_i = s_i, \qquad d_k = w_k(d_{k-1}) - w_k(0)
-#
-# every plan of shifts for :math:`w_j + d_j` in a later step j is one for the participation in step
-# i:
-# by concavity :math:`w_k(z + d) \le w_k(z) + w_k(d) - w_k(0)`, so that the distance exceeds the
-# plan's by at most :math:`d_k` until step j, which charges it.  Where steps expand an early
-# participation has grown by then; charging it late as it was would be too little.
 
 
 @dataclass(frozen=True)

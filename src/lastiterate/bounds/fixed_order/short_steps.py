@@ -35,14 +35,14 @@ from lastiterate.profile.gaussian import GaussianMixtureProfile, GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batch_rules.base import Resampling, rules
 from lastiterate.run.batch_rules.ordered import FixedOrder
-from lastiterate.run.training_run import Ball, TrainingRun
+from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.early_shifts import FAILURE, ShortSteps, early_mus
 from lastiterate.shifts.patterns import Participations, mus_of_few
 
 LEAST_CURVATURE = 1e-6  # linear losses are smooth with any constant; formulas divide by it
-_AT_ONCE = 4_096  # positions
+_POSITIONS_AT_ONCE = 4_096
 _LARGEST_RELEASE = 1e75  # in the noise of a step; its square is still a number
-_REGULAR = tuple(
+_REGULAR_ORDERS = tuple(
     rule
     for rule in rules(Resampling.NEVER, Resampling.ONCE, Resampling.EACH_EPOCH, exact_size=True)
     if rule is not FixedOrder
@@ -95,8 +95,12 @@ def short_steps_by_position(run: TrainingRun) -> Sequence[PrivacyProfile]:
         return [short_steps(run)]
     count, period = quantities.position_count(run), run.batches.batches_per_epoch
     tails = (run.steps - 1 - np.arange(count)) % period
-    parts = [tails[first : first + _AT_ONCE] for first in range(0, count, _AT_ONCE)]
-    mus = np.concatenate([_mus(run, _equal_steps(run), _regular(run, part)) for part in parts])
+    parts = [
+        tails[first : first + _POSITIONS_AT_ONCE] for first in range(0, count, _POSITIONS_AT_ONCE)
+    ]
+    mus = np.concatenate(
+        [_mus(run, _equal_steps(run), _once_an_epoch(run, part)) for part in parts]
+    )
     now = [profile.mu for profile in convex_by_position(run)]
     return [_profile(float(mu), most) for mu, most in zip(mus, now, strict=True)]
 
@@ -109,6 +113,7 @@ def equal_short_steps(run: TrainingRun) -> ShortSteps | None:
 
 
 def _equal_steps(run: TrainingRun) -> ShortSteps:
+    """The quantities of early shifts in a run for which these are proved."""
     loss, eta, noise = run.loss, float(np.max(run.step_size)), float(np.max(run.noise_std))
     assert loss.smoothness is not None
     assert loss.outputs is not None
@@ -136,7 +141,7 @@ def _worst_mu(run: TrainingRun, steps: ShortSteps, *, largest_shift: float = 0.0
     rule, length = run.batches, run.batches.batches_per_epoch
     if rule.resampling is not Resampling.EACH_EPOCH:
         # If more steps follow, the same plan costs no more, and there are no more participations.
-        latest = _regular(run, np.zeros(1, dtype=np.int64))
+        latest = _once_an_epoch(run, np.zeros(1, dtype=np.int64))
         return float(_mus(run, steps, latest, largest_shift)[0])
     epochs = -(-run.steps // length)
     last = run.steps - (epochs - 1) * length
@@ -158,7 +163,7 @@ def _worst_of_epoch(
     ends = [Participations(tails.stop, 1.0, earlier - 1, length)] if earlier else []
     worst, rest = 0.0, np.arange(tails.start, tails.stop)
     while rest.size:
-        some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+        some, rest = rest[:_POSITIONS_AT_ONCE], rest[_POSITIONS_AT_ONCE:]
         now = _late_mus(run, steps, [*ends, Participations(some)])
         some = some[now > worst]
         if some.size:
@@ -167,7 +172,7 @@ def _worst_of_epoch(
     return worst
 
 
-def _regular(run: TrainingRun, tails: IntArray) -> list[Participations]:
+def _once_an_epoch(run: TrainingRun, tails: IntArray) -> list[Participations]:
     """Participations once an epoch, by how many steps follow the last of them."""
     length = run.batches.batches_per_epoch
     return [Participations(tails, 1.0, (run.steps - 1 - tails) // length, length)]
@@ -179,6 +184,7 @@ def _mus(
     participations: list[Participations],
     largest_shift: float = 0.0,
 ) -> Array:
+    """mu by shifts before the last participation, too."""
     return early_mus(
         steps,
         participations,
@@ -200,10 +206,6 @@ def _release_in_steps(run: TrainingRun) -> float:
     return at_most(min(relative, _LARGEST_RELEASE) ** 2, ulps=8)
 
 
-def _bounded(run: TrainingRun) -> str | None:
-    return f"{run.domain!r}" if isinstance(run.domain, Ball) else None
-
-
 def _unknown_outputs(run: TrainingRun) -> str | None:
     return "outputs=None" if run.loss.outputs is None else None
 
@@ -219,7 +221,7 @@ def _loses_all(run: TrainingRun) -> str | None:
 
 NO_PROJECTION = Hypothesis(
     "an unbounded domain: a projection may erase what was shifted before it",
-    _bounded,
+    conditions.UNBOUNDED.violation,
     "see fixed-order/convex, or leave out the domain",
 )
 KNOWN_OUTPUTS = Hypothesis(
@@ -244,7 +246,7 @@ SHORT_STEPS_FIXED_ORDER = Bound(
     id="fixed-order/short-steps",
     gives="a Gaussian guarantee for the last iterate but for a probability of 1e-15, from noise "
     "before and after the example's participations",
-    covers=_REGULAR,
+    covers=_REGULAR_ORDERS,
     needs=SHORT_STEP_NEEDS,
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,

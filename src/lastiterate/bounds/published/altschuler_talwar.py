@@ -1,6 +1,14 @@
-r"""Altschuler and Talwar 2022: amplification by iteration, for batches in a fixed order.
+r"""Altschuler and Talwar 2022: amplification by iteration, and by sampling, on a bounded domain.
 
-Their noise is this library's sigma, and their L a Lipschitz constant, so that L = 2 L_AT.
+Their noise is this library's sigma, and their L a Lipschitz constant, so that L = 2 L_AT.  For
+sampled batches R is the number of unrolled steps; z and 2 C are those of `sampled_gaussian`.
+
+Their lower bound has one gradient L and all others 0, so that one data set gives a symmetric walk
+in an interval and the other one a walk that drifts by eta L/b with probability b/n in every step.
+Tbar = .75 D n/(eta L) steps carry it across.
+
+Their section 1.2 says in words how losses that their assumptions leave out may be made smooth and
+Lipschitz; the last functions are the constants.
 """
 
 from __future__ import annotations
@@ -23,7 +31,11 @@ from lastiterate._numerics.rounding import (
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
 from lastiterate.bounds.fixed_order.convex import convex_without_domain
-from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
+from lastiterate.bounds.published.sampled_gaussian import (
+    NOISE_SPLITS,
+    doubled_radius,
+    sampled_gaussian,
+)
 from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile
 from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
@@ -33,8 +45,13 @@ from lastiterate.run.training_run import Ball, TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 
 PAPER = "published/altschuler-talwar"
-
-_MOST_UNROLLED = 100_000
+_MAX_UNROLLED_STEPS = 100_000
+_LEAST_DIAMETER = 1e3  # c_D of footnote 11
+_MOST_NOISE = 1e-3  # c_sigma
+_RATE = 1e-7  # c_alpha
+_ORDER = 100.0  # alpha bar
+# Phi(.1/sqrt(.001)) = .99922, less 2 exp(-5.625) and exp(-5) for their event E to fail.
+_POWER = 0.985
 
 
 def cite(where: str) -> Citation:
@@ -103,7 +120,7 @@ def bounded_strongly_convex(run: TrainingRun) -> ZCDPProfile:
 def _from_the_diameter(run: TrainingRun, contraction: float) -> ZCDPProfile:
     """The guarantee of the last position, by the shifts that begin at the diameter."""
     length = run.batches.batches_per_epoch
-    steps = min(run.steps, _MOST_UNROLLED // length * length or run.steps)
+    steps = min(run.steps, _MAX_UNROLLED_STEPS // length * length or run.steps)
     pattern = np.zeros(steps)
     pattern[::-length] = float(quantities.sensitivities(run)[0])
     diameter = quantities.diameter(run)
@@ -112,48 +129,6 @@ def _from_the_diameter(run: TrainingRun, contraction: float) -> ZCDPProfile:
         contraction=contraction, sensitivity=pattern, noise=noise, start=diameter, diameter=diameter
     ).mu
     return ZCDPProfile(up(mu * mu / 2.0, TENS_OF_THOUSANDS_OF_ROUNDINGS))
-
-
-_ORDERED = (FullBatch, Cyclic, ShuffledOnce)
-
-_BOUNDED = (*conditions.GRADIENT_STEPS, conditions.BOUNDED)
-
-_ITERATION_BOUNDS = (
-    Bound(
-        id=f"{PAPER}/iteration",
-        gives="Renyi divergences of the last iterate of convex descent",
-        covers=_ORDERED,
-        needs=conditions.GRADIENT_STEPS,
-        certainty=Certainty.UPPER,
-        source=cite("Proposition 2.17"),
-        evaluate=iteration,
-    ),
-    Bound(
-        id=f"{PAPER}/bounded",
-        gives="Renyi divergences of the last iterate, the same for all long runs",
-        covers=_ORDERED,
-        needs=_BOUNDED,
-        certainty=Certainty.UPPER,
-        source=cite("Proposition 3.2"),
-        evaluate=bounded_iteration,
-    ),
-    Bound(
-        id=f"{PAPER}/bounded-strongly-convex",
-        gives="Renyi divergences of the last iterate that converge",
-        covers=_ORDERED,
-        needs=(*_BOUNDED, conditions.STRONGLY_CONVEX),
-        certainty=Certainty.UPPER,
-        source=cite("Proposition 5.6"),
-        evaluate=bounded_strongly_convex,
-    ),
-)
-
-
-# Altschuler and Talwar 2022: amplification by sampling and by iteration, for sampled batches.
-#
-# R is the number of unrolled steps; z and 2 C are those of `sampled_gaussian`.
-
-_SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
 
 def sampled_bounded(run: TrainingRun) -> RenyiProfile:
@@ -175,7 +150,7 @@ def sampled_bounded(run: TrainingRun) -> RenyiProfile:
 
     **Computed as** the least over R, and over a grid of splits.
     """
-    return RenyiProfile(partial(_sampled, run, 0.0), at_once=True)
+    return RenyiProfile(partial(_sampled_divergences, run, 0.0), at_once=True)
 
 
 def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
@@ -192,15 +167,18 @@ def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
 
     **Computed as** the least over R, and over a grid of splits.
     """
-    return RenyiProfile(partial(_sampled, run, quantities.constant_gap(run)), at_once=True)
+    return RenyiProfile(
+        partial(_sampled_divergences, run, quantities.constant_gap(run)), at_once=True
+    )
 
 
-def _sampled(run: TrainingRun, gap: float, orders: Array) -> Array:
+def _sampled_divergences(run: TrainingRun, gap: float, orders: Array) -> Array:
+    """The divergences at these orders, the least over unrolled steps and splits of the noise."""
     q = run.batches.batch_size / run.batches.examples
     z = float(np.max(run.noise_std)) * run.batches.batch_size / doubled_radius(run)
     far = quantities.diameter_over_sensitivity(run) * quantities.sensitivity_over_noise(run)
     best = np.full(orders.size, np.inf)
-    for split in _SPLITS:
+    for split in NOISE_SPLITS:
         one = sampled_gaussian(q, z * math.sqrt(split), orders)
         best = np.fmin(
             best, _unrolled_best(one, orders * far * far / 2.0 / (1.0 - split), gap, run)
@@ -226,48 +204,6 @@ def _unrolled_best(one: Array, start: Array, gap: float, run: TrainingRun) -> Ar
             share = 1.0 / R if gap == 0.0 else np.exp(2.0 * R * log_c)
             totals.append(R * one + start * share)
     return np.asarray(np.fmin(*totals))
-
-
-_SAMPLED = (conditions.SECRET_ORDER, *conditions.GRADIENT_STEPS, conditions.BOUNDED)
-
-_SAMPLED_BOUNDS = (
-    Bound(
-        id=f"{PAPER}/sampled-bounded",
-        gives="Renyi divergences of sampled batches, the same for all long runs",
-        covers=(SampledWithoutReplacement,),
-        needs=_SAMPLED,
-        certainty=Certainty.AS_PUBLISHED,
-        source=cite("Theorem 3.1 through (3.6)"),
-        evaluate=sampled_bounded,
-    ),
-    Bound(
-        id=f"{PAPER}/sampled-strongly-convex",
-        gives="Renyi divergences of sampled batches that converge",
-        covers=(SampledWithoutReplacement,),
-        needs=(*_SAMPLED, conditions.STRONGLY_CONVEX),
-        certainty=Certainty.AS_PUBLISHED,
-        source=cite("Theorem 5.1 through (5.3)"),
-        evaluate=sampled_strongly_convex,
-    ),
-)
-
-
-# Altschuler and Talwar 2022: a lower bound for sampled batches on a bounded domain.
-#
-# One gradient is L and all others are 0, so that one data set gives a symmetric walk in an interval
-# and the other one a walk that drifts by eta L/b with probability b/n in every step.
-# Tbar = .75 D n/(eta L) steps carry it across.
-
-_LEAST_DIAMETER = 1e3  # c_D of footnote 11
-
-_MOST_NOISE = 1e-3  # c_sigma
-
-_RATE = 1e-7  # c_alpha
-
-_ORDER = 100.0  # alpha bar
-
-# Phi(.1/sqrt(.001)) = .99922, less 2 exp(-5.625) and exp(-5) for their event E to fail.
-_POWER = 0.985
 
 
 def sampled_bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
@@ -342,46 +278,6 @@ def _long_run(run: TrainingRun) -> int:
     """The number of steps Tbar, rounded up."""
     diameter = quantities.diameter(run)  # in units of the step size
     return math.ceil(0.75 * diameter * run.batches.examples / _one_gradient(run))
-
-
-def _outside_theorem_4_1(run: TrainingRun) -> str | None:
-    if not isinstance(run.domain, Ball) or not run.is_constant:
-        return None
-    D, sigma = quantities.diameter(run), float(np.max(run.noise_std))
-    L, long = _one_gradient(run), _long_run(run)
-    inside = _LEAST_DIAMETER * L <= D and sigma**2 * long <= _MOST_NOISE * D * D
-    if inside and run.steps >= long and run.release_noise_std == 0.0:
-        return None
-    return f"D/(eta L) = {D / L:.4g}, {run.steps} steps for {long}"
-
-
-BOUNDED_LOWER = LowerBound(
-    id=f"{PAPER}/bounded-lower",
-    gives="a walk in an interval, with random drift",
-    covers=(SampledWithoutReplacement,),
-    needs=(
-        conditions.CONSTANT,
-        conditions.NOISY,
-        conditions.BOUNDED,
-        conditions.MAY_BE_LINEAR,
-        Hypothesis(
-            "a domain, noise and number of steps in the theorem's range, no noise on release",
-            _outside_theorem_4_1,
-            "none: the constants are the paper's",
-        ),
-    ),
-    source=cite("Theorem 4.1"),
-    evaluate=sampled_bounded_lower_bound,
-    gradients=lambda run: [Gradients(_one_gradient(run) / run.sensitivity, 0.0)],
-)
-
-LOWER_BOUNDS = (BOUNDED_LOWER,)
-
-
-# Losses that Altschuler and Talwar's assumptions leave out, as losses that they admit.
-#
-# Their section 1.2 says in words how smoothness and Lipschitz constants may be had; these functions
-# are the constants.
 
 
 def gaussian_smoothed(*, lipschitz: float, width: float) -> Loss:
@@ -468,8 +364,84 @@ def lipschitz_on_ball(*, smoothness: float, diameter: float) -> float:
     return M * _check.number("diameter", diameter, above=0.0)
 
 
-# Altschuler and Talwar 2022: Renyi divergences on a bounded domain, and a lower bound.
+def _outside_theorem_4_1(run: TrainingRun) -> str | None:
+    if not isinstance(run.domain, Ball) or not run.is_constant:
+        return None
+    D, sigma = quantities.diameter(run), float(np.max(run.noise_std))
+    L, long = _one_gradient(run), _long_run(run)
+    inside = _LEAST_DIAMETER * L <= D and sigma**2 * long <= _MOST_NOISE * D * D
+    if inside and run.steps >= long and run.release_noise_std == 0.0:
+        return None
+    return f"D/(eta L) = {D / L:.4g}, {run.steps} steps for {long}"
 
-__all__ = ["BOUNDS", "LOWER_BOUNDS"]
 
-BOUNDS = (*_ITERATION_BOUNDS, *_SAMPLED_BOUNDS)
+_ORDERED = (FullBatch, Cyclic, ShuffledOnce)
+_BOUNDED = (*conditions.GRADIENT_STEPS, conditions.BOUNDED)
+_SAMPLED = (conditions.SECRET_ORDER, *conditions.GRADIENT_STEPS, conditions.BOUNDED)
+BOUNDS = (
+    Bound(
+        id=f"{PAPER}/iteration",
+        gives="Renyi divergences of the last iterate of convex descent",
+        covers=_ORDERED,
+        needs=conditions.GRADIENT_STEPS,
+        certainty=Certainty.UPPER,
+        source=cite("Proposition 2.17"),
+        evaluate=iteration,
+    ),
+    Bound(
+        id=f"{PAPER}/bounded",
+        gives="Renyi divergences of the last iterate, the same for all long runs",
+        covers=_ORDERED,
+        needs=_BOUNDED,
+        certainty=Certainty.UPPER,
+        source=cite("Proposition 3.2"),
+        evaluate=bounded_iteration,
+    ),
+    Bound(
+        id=f"{PAPER}/bounded-strongly-convex",
+        gives="Renyi divergences of the last iterate that converge",
+        covers=_ORDERED,
+        needs=(*_BOUNDED, conditions.STRONGLY_CONVEX),
+        certainty=Certainty.UPPER,
+        source=cite("Proposition 5.6"),
+        evaluate=bounded_strongly_convex,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled-bounded",
+        gives="Renyi divergences of sampled batches, the same for all long runs",
+        covers=(SampledWithoutReplacement,),
+        needs=_SAMPLED,
+        certainty=Certainty.AS_PUBLISHED,
+        source=cite("Theorem 3.1 through (3.6)"),
+        evaluate=sampled_bounded,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled-strongly-convex",
+        gives="Renyi divergences of sampled batches that converge",
+        covers=(SampledWithoutReplacement,),
+        needs=(*_SAMPLED, conditions.STRONGLY_CONVEX),
+        certainty=Certainty.AS_PUBLISHED,
+        source=cite("Theorem 5.1 through (5.3)"),
+        evaluate=sampled_strongly_convex,
+    ),
+)
+BOUNDED_LOWER = LowerBound(
+    id=f"{PAPER}/bounded-lower",
+    gives="a walk in an interval, with random drift",
+    covers=(SampledWithoutReplacement,),
+    needs=(
+        conditions.CONSTANT,
+        conditions.NOISY,
+        conditions.BOUNDED,
+        conditions.MAY_BE_LINEAR,
+        Hypothesis(
+            "a domain, noise and number of steps in the theorem's range, no noise on release",
+            _outside_theorem_4_1,
+            "none: the constants are the paper's",
+        ),
+    ),
+    source=cite("Theorem 4.1"),
+    evaluate=sampled_bounded_lower_bound,
+    gradients=lambda run: [Gradients(_one_gradient(run) / run.sensitivity, 0.0)],
+)
+LOWER_BOUNDS = (BOUNDED_LOWER,)

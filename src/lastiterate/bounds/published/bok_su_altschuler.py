@@ -1,9 +1,20 @@
-r"""Bok, Su and Altschuler 2024: closed forms in f-DP, for full batches and fixed orders.
+r"""Bok, Su and Altschuler 2024: closed forms in f-DP, a lower bound, and estimates.
 
 Their convention is this library's: L is the largest difference of two gradients, the noise is
 sigma on the averaged gradient.  Below c = max(|1 - eta m|, |1 - eta M|), l = n // b batches an
-epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of the per-step
-sensitivity.
+epoch, E epochs, r = L/(b sigma), p = b/n, and k = D b/(eta L), the diameter in units of the
+per-step sensitivity.
+
+**Sampled batches.** :math:`C_p(G(\mu))` is one Gaussian mechanism on a sampled batch, and the noise
+of a step is split into parts with :math:`1/\alpha^2 + 1/\beta^2 = 1` (their footnotes 10 and 11).
+Every choice of the free parameters is valid; the one made is the best by the central limit
+theorem, which only guides.
+
+**The lower bound** exhibits losses that the run's description admits, in one dimension.  (Their
+Theorem C.16, for bounded domains, is in `lower_bounds.drifting_walk`.)
+
+**Estimates** are never bounds: G(mu, p)^T of a step with ratio mu tends to a Gaussian of
+:math:`\sqrt2\,p\sqrt{T\,v(\mu)}`, :math:`v(\mu) = e^{\mu^2}\Phi(3\mu/2) + 3\Phi(-\mu/2) - 2`.
 """
 
 from __future__ import annotations
@@ -35,7 +46,6 @@ from lastiterate.bounds.bound import (
     LowerBound,
 )
 from lastiterate.bounds.composition import SAMPLED_COMPOSITION, cell_of_losses
-from lastiterate.bounds.conditions import SECRET_ORDER, THEIR_ADJACENCY
 from lastiterate.bounds.quantities import (
     constant_gap,
     diameter_over_sensitivity,
@@ -58,6 +68,18 @@ from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
 from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch, ShuffledOnce
 from lastiterate.run.loss import linear_gradients
 from lastiterate.run.training_run import TrainingRun
+
+PAPER = "published/bok-su-altschuler"
+_ALPHAS = np.geomspace(1.005, 12.0, 40)
+_LARGEST_RATIO = 8.0
+_LEAST_RATIO = 1e-4  # smaller ones are charged as this
+_LARGEST_GAUSSIAN = 300.0
+
+
+def cite(where: str) -> Citation:
+    return Citation(
+        "Bok, Su and Altschuler", 2024, "Shifted interpolation for differential privacy", where
+    )
 
 
 def full_batch_composition(run: TrainingRun) -> GaussianProfile:
@@ -97,17 +119,6 @@ def full_batch_strongly_convex(run: TrainingRun) -> GaussianProfile:
     )
 
 
-def _unrolled(run: TrainingRun) -> tuple[float, int]:
-    """k = D/(eta L/b), rounded up, and the steps or epochs ceil(k) to unroll.
-
-    The proof needs k^2/R <= k, which an R that is short of k by a relative 1e-12 violates by as
-    much, and the first number makes up for; so parameters that divide evenly in decimals
-    are not charged one more step.
-    """
-    k = diameter_over_sensitivity(run)
-    return up(k, 4 * THOUSANDS_OF_ROUNDINGS), math.ceil(down(k, THOUSANDS_OF_ROUNDINGS))
-
-
 def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
     r"""A Gaussian guarantee for the last iterate of full-batch descent on a bounded domain.
 
@@ -121,7 +132,7 @@ def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    k, whole = _unrolled(run)
+    k, whole = _unrolled_distance(run)
     return gaussian(sensitivity_over_noise(run) * math.sqrt(3.0 * k + whole))
 
 
@@ -199,185 +210,19 @@ def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    (k, whole), length = _unrolled(run), run.batches.batches_per_epoch
+    (k, whole), length = _unrolled_distance(run), run.batches.batches_per_epoch
     return gaussian(sensitivity_over_noise(run) * math.sqrt(1.0 + (3.0 * k + whole) / length))
 
 
-def _too_early(run: TrainingRun) -> str | None:
-    if conditions.BOUNDED.check(run) is not None or not run.is_constant:
-        return None
-    (_, whole), seen = _unrolled(run), epochs(run)
-    return None if seen >= whole else f"{seen} < {whole}"
+def _unrolled_distance(run: TrainingRun) -> tuple[float, int]:
+    """k = D/(eta L/b), rounded up, and the steps or epochs ceil(k) to unroll.
 
-
-LONG_ENOUGH = Hypothesis(
-    "at least diameter batch_size/(step_size sensitivity) epochs (full batch: steps)",
-    _too_early,
-    "see fixed-order/convex, which has no such limit",
-)
-
-_FULL, _ORDERED = (FullBatch,), (Cyclic, ShuffledOnce)
-
-_EVERY_ITERATE = (conditions.CONSTANT, conditions.NOISY)
-
-_BOUNDED = (*conditions.GRADIENT_STEPS, conditions.BOUNDED)
-
-
-# Bok, Su and Altschuler 2024, "Shifted interpolation for differential privacy".
-
-PAPER = "published/bok-su-altschuler"
-
-
-def cite(where: str) -> Citation:
-    return Citation(
-        "Bok, Su and Altschuler", 2024, "Shifted interpolation for differential privacy", where
-    )
-
-
-_FIXED_ORDER_BOUNDS = (
-    Bound(
-        id=f"{PAPER}/full-batch-composition",
-        gives="a Gaussian guarantee for all iterates",
-        covers=_FULL,
-        needs=_EVERY_ITERATE,
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 4.1"),
-        evaluate=full_batch_composition,
-    ),
-    Bound(
-        id=f"{PAPER}/full-batch",
-        gives="a Gaussian guarantee for the last iterate, exact for quadratics",
-        covers=_FULL,
-        needs=(*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX),
-        certainty=Certainty.UPPER,
-        source=cite("Theorems 4.2 and C.5"),
-        evaluate=full_batch_strongly_convex,
-    ),
-    Bound(
-        id=f"{PAPER}/full-batch-bounded",
-        gives="a Gaussian guarantee for the last iterate, the same for all long runs",
-        covers=_FULL,
-        needs=(*_BOUNDED, LONG_ENOUGH),
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 4.3"),
-        evaluate=full_batch_bounded,
-    ),
-    Bound(
-        id=f"{PAPER}/full-batch-bounded-from",
-        gives="a Gaussian guarantee for the last iterate, unrolled as far as is best",
-        covers=_FULL,
-        needs=_BOUNDED,
-        certainty=Certainty.UPPER,
-        source=cite("Theorem C.7"),
-        evaluate=full_batch_bounded_from,
-    ),
-    Bound(
-        id=f"{PAPER}/cyclic-composition",
-        gives="a Gaussian guarantee for all iterates",
-        covers=_ORDERED,
-        needs=(*_EVERY_ITERATE, conditions.WHOLE_EPOCHS),
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 4.4"),
-        evaluate=cyclic_composition,
-    ),
-    Bound(
-        id=f"{PAPER}/cyclic",
-        gives="a Gaussian guarantee for the last iterate that converges",
-        covers=_ORDERED,
-        needs=(*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX, conditions.WHOLE_EPOCHS),
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 4.5"),
-        evaluate=cyclic_strongly_convex,
-    ),
-    Bound(
-        id=f"{PAPER}/cyclic-bounded",
-        gives="a Gaussian guarantee for the last iterate, the same for all long runs",
-        covers=_ORDERED,
-        needs=(*_BOUNDED, conditions.WHOLE_EPOCHS, LONG_ENOUGH),
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 4.6"),
-        evaluate=cyclic_bounded,
-    ),
-    replace(
-        SAMPLED_COMPOSITION,
-        id=f"{PAPER}/sampled-composition",
-        covers=SAMPLED_COMPOSITION.covers[:1],
-        source=cite("Theorem 4.8 and Proposition D.4"),
-    ),
-)
-
-
-# Bok, Su and Altschuler 2024: batches sampled anew every step.
-#
-# Their convention is this library's.  Below r = L/(b sigma), p = b/n, c = max(|1 - eta m|,
-# |1 - eta M|), :math:`C_p(G(\mu))` is one Gaussian mechanism on a sampled batch, and the noise of a
-# step is split into parts with :math:`1/\alpha^2 + 1/\beta^2 = 1` (their footnotes 10 and 11).
-# Every choice of the free parameters is valid; the one made is the best by the central limit
-# theorem, which only guides.
-
-_SPLITS = np.geomspace(1.005, 12.0, 40)  # alpha
-
-_LARGEST_RATIO = 8.0
-
-_LEAST_RATIO = 1e-4  # smaller ones are charged as this
-
-_LARGEST_GAUSSIAN = 300.0
-
-
-class _Plan(NamedTuple):
-    """G(gaussian) and, for each (mu, times), that many C_p(G(mu))."""
-
-    gaussian: float
-    sampled: tuple[tuple[float, int], ...]
-
-    def guess(self, probability: float) -> float:
-        """The square of the Gaussian parameter that the central limit theorem suggests."""
-        total = min(self.gaussian, 1e100) ** 2
-        for mu, times in self.sampled:
-            total += times * 2.0 * probability**2 * growth(mu)
-        return total
-
-    def profile(self, probability: float) -> PrivacyProfile:
-        """The guarantee of all parts composed, pessimistically."""
-        require("this bound")
-        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
-        mu, steps = max(mu for mu, _ in self.sampled), sum(times for _, times in self.sampled)
-        parts = [SubsampledGaussian(probability, mu) for mu, _ in self.sampled]
-        cells = [least_discretization(part) for part in parts]
-        reach = self.gaussian * (self.gaussian / 2 + 10)
-        cell = max(cell_of_losses(probability, mu, steps), reach / 400_000, 1.1 * max(cells))
-        total, slack = None, 0.0
-        for part, (_, times) in zip(parts, self.sampled, strict=True):
-            composed = self_composed(to_pld(part, discretization=cell), times)
-            slack += composed.slack
-            total = composed.pld if total is None else total.compose(composed.pld)
-        if total is None:
-            raise ValueError("a plan has at least one sampled step")
-        if self.gaussian > 0.0:
-            one = from_gaussian_mechanism(
-                1.0 / max(self.gaussian, _LEAST_RATIO),
-                value_discretization_interval=cell,
-                use_connect_dots=True,
-            )
-            total = total.compose(one)
-        return LossDistributionProfile(total, slack=LossDistributionProfile(total).slack + slack)
-
-
-def _least(plans: Iterable[_Plan], probability: float) -> PrivacyProfile:
-    best = min(plans, key=lambda plan: plan.guess(probability))
-    if best.gaussian > _LARGEST_GAUSSIAN:
-        return GaussianMixtureProfile([1.0], [math.inf])  # nothing is promised
-    return best.profile(probability)
-
-
-def _lengths(most: int) -> list[int]:
-    return sorted({min(most, round(1.08**k)) for k in range(300)} | {1, most})
-
-
-def _other(alpha: float) -> float:
-    """The factor beta that belongs to alpha, rounded up."""
-    return at_least(1.0 / math.sqrt(-math.expm1(-2.0 * math.log(alpha))), ulps=64)
+    The proof needs k^2/R <= k, which an R that is short of k by a relative 1e-12 violates by as
+    much, and the first number makes up for; so parameters that divide evenly in decimals
+    are not charged one more step.
+    """
+    k = diameter_over_sensitivity(run)
+    return up(k, 4 * THOUSANDS_OF_ROUNDINGS), math.ceil(down(k, THOUSANDS_OF_ROUNDINGS))
 
 
 def strongly_convex(run: TrainingRun, *, shares: tuple[float, ...] = (1.0,)) -> PrivacyProfile:
@@ -408,13 +253,13 @@ def strongly_convex(run: TrainingRun, *, shares: tuple[float, ...] = (1.0,)) -> 
     plans = (
         _Plan(
             2.0 * alpha * ratio * hidden(length, share),
-            ((2.0 * _other(alpha) * ratio, 1), (2.0 * share * ratio, length)),
+            ((2.0 * _beta(alpha) * ratio, 1), (2.0 * share * ratio, length)),
         )
-        for length in _lengths(steps)
+        for length in _unrolled_lengths(steps)
         for share in shares
-        for alpha in _SPLITS.tolist()
+        for alpha in _ALPHAS.tolist()
     )
-    return _least(plans, probability)
+    return _best_guarantee(plans, probability)
 
 
 def shifts(run: TrainingRun) -> PrivacyProfile:
@@ -459,77 +304,76 @@ def bounded_domain(run: TrainingRun) -> PrivacyProfile:
     plans = (
         _Plan(
             at_least(alpha * across / math.sqrt(length), ulps=8),
-            ((2.0 * _other(alpha) * ratio, length),),
+            ((2.0 * _beta(alpha) * ratio, length),),
         )
-        for length in _lengths(run.steps)
-        for alpha in _SPLITS.tolist()
+        for length in _unrolled_lengths(run.steps)
+        for alpha in _ALPHAS.tolist()
     )
-    return _least(plans, probability)
+    return _best_guarantee(plans, probability)
 
 
 def _constants(run: TrainingRun) -> tuple[float, float, float]:
     """The constants r, rounded up, 1 - c, rounded down, and p."""
-    probability = run.batches.share
-    return (
-        max(sensitivity_over_noise(run), _LEAST_RATIO),
-        max(constant_gap(run), 0.0),
-        probability,
-    )
+    ratio = max(sensitivity_over_noise(run), _LEAST_RATIO)
+    return ratio, max(constant_gap(run), 0.0), run.batches.share
 
 
-def _loud_step(run: TrainingRun) -> str | None:
-    least = float(np.min(run.noise_std))
-    ratio = run.sensitivity / run.batches.batch_size / least if least > 0.0 else math.inf
-    return None if ratio <= _LARGEST_RATIO else f"sensitivity/(batch_size noise_std) = {ratio:.4g}"
+def _beta(alpha: float) -> float:
+    """The factor beta that belongs to alpha, rounded up."""
+    return at_least(1.0 / math.sqrt(-math.expm1(-2.0 * math.log(alpha))), ulps=64)
 
 
-_NEEDS = (
-    SECRET_ORDER,
-    THEIR_ADJACENCY,
-    *conditions.CONTRACTING,
-    conditions.CONSTANT,
-    Hypothesis(
-        f"sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}", _loud_step, "use more noise"
-    ),
-)
-
-_STRONGLY_CONVEX = (*_NEEDS, conditions.STRONGLY_CONVEX)
-
-_SAMPLED_BOUNDS = (
-    Bound(
-        id=f"{PAPER}/sampled-strongly-convex",
-        gives="the last iterate of sampled batches on strongly convex losses",
-        covers=(SampledWithoutReplacement,),
-        needs=_STRONGLY_CONVEX,
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 4.9"),
-        evaluate=strongly_convex,
-    ),
-    Bound(
-        id=f"{PAPER}/sampled-shifts",
-        gives="the same with smaller shifts",
-        covers=(SampledWithoutReplacement,),
-        needs=_STRONGLY_CONVEX,
-        certainty=Certainty.UPPER,
-        source=cite("Theorem C.13"),
-        evaluate=shifts,
-    ),
-    Bound(
-        id=f"{PAPER}/sampled-bounded-domain",
-        gives="the last iterate of sampled batches on a bounded domain",
-        covers=(SampledWithoutReplacement,),
-        needs=(*_NEEDS, conditions.BOUNDED),
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 4.10"),
-        evaluate=bounded_domain,
-    ),
-)
+def _unrolled_lengths(most: int) -> list[int]:
+    """Some numbers of last steps to unroll; all are valid."""
+    return sorted({min(most, round(1.08**k)) for k in range(300)} | {1, most})
 
 
-# Bok, Su and Altschuler 2024: a lower bound for full batches and fixed orders.
-#
-# It exhibits losses that the run's description admits, in one dimension.  r = L/(b sigma),
-# l = n // b.  (Their Theorem C.16, for bounded domains, is in `lower_bounds.drifting_walk`.)
+class _Plan(NamedTuple):
+    """G(gaussian) and, for each (mu, times), that many C_p(G(mu))."""
+
+    gaussian: float
+    sampled: tuple[tuple[float, int], ...]
+
+    def guess(self, probability: float) -> float:
+        """The square of the Gaussian parameter that the central limit theorem suggests."""
+        total = min(self.gaussian, 1e100) ** 2
+        for mu, times in self.sampled:
+            total += times * 2.0 * probability**2 * growth(mu)
+        return total
+
+    def profile(self, probability: float) -> PrivacyProfile:
+        """The guarantee of all parts composed, pessimistically."""
+        require("this bound")
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        mu, steps = max(mu for mu, _ in self.sampled), sum(times for _, times in self.sampled)
+        parts = [SubsampledGaussian(probability, mu) for mu, _ in self.sampled]
+        cells = [least_discretization(part) for part in parts]
+        reach = self.gaussian * (self.gaussian / 2 + 10)
+        cell = max(cell_of_losses(probability, mu, steps), reach / 400_000, 1.1 * max(cells))
+        total, slack = None, 0.0
+        for part, (_, times) in zip(parts, self.sampled, strict=True):
+            composed = self_composed(to_pld(part, discretization=cell), times)
+            slack += composed.slack
+            total = composed.pld if total is None else total.compose(composed.pld)
+        if total is None:
+            raise ValueError("a plan has at least one sampled step")
+        if self.gaussian > 0.0:
+            one = from_gaussian_mechanism(
+                1.0 / max(self.gaussian, _LEAST_RATIO),
+                value_discretization_interval=cell,
+                use_connect_dots=True,
+            )
+            total = total.compose(one)
+        return LossDistributionProfile(total, slack=LossDistributionProfile(total).slack + slack)
+
+
+def _best_guarantee(plans: Iterable[_Plan], probability: float) -> PrivacyProfile:
+    """The guarantee of the plan that the central limit theorem prefers."""
+    best = min(plans, key=lambda plan: plan.guess(probability))
+    if best.gaussian > _LARGEST_GAUSSIAN:
+        return GaussianMixtureProfile([1.0], [math.inf])  # nothing is promised
+    return best.profile(probability)
 
 
 def cyclic_lower_bound(run: TrainingRun) -> MeansLowerProfile:
@@ -557,42 +401,6 @@ def cyclic_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     )
 
 
-LOWER_BOUNDS = (
-    LowerBound(
-        id=f"{PAPER}/cyclic-lower",
-        gives="the exact privacy of quadratics in a fixed order",
-        covers=(FullBatch, Cyclic),
-        needs=(*conditions.SQUARES, conditions.BEST_STEP_AT_MOST, conditions.WHOLE_EPOCHS),
-        source=cite("Theorem C.17"),
-        evaluate=cyclic_lower_bound,
-        gradients=linear_gradients,
-        listed_only=True,  # lower/quadratic
-    ),
-)
-
-
-# Estimates, never bounds, for sampled batches from central limit theorems.
-#
-# Bok, Su and Altschuler 2024.  r = L/(b sigma), p = b/n; G(mu, p)^T of a step with ratio mu tends
-# to
-# a Gaussian of :math:`\sqrt2\,p\sqrt{T\,v(\mu)}`, :math:`v(\mu) = e^{\mu^2}\Phi(3\mu/2) +
-# 3\Phi(-\mu/2) - 2`.
-
-
-def growth(mu: float) -> float:
-    """The function v(mu), about mu^2 where that is small, without cancelling."""
-    if mu > 25.0:
-        return math.inf
-    # 3 Phi(-mu/2) - 2 as 3 (Phi(-mu/2) - 1/2) - 1/2, and error functions for the differences.
-    bent = math.erf(1.5 * mu * math.sqrt(0.5)) - 3.0 * math.erf(0.5 * mu * math.sqrt(0.5))
-    return math.expm1(mu * mu) * float(ndtr(1.5 * mu)) + bent / 2.0
-
-
-def limit(mu: float, probability: float, steps: float) -> float:
-    """The Gaussian parameter to which so many steps of ratio mu tend."""
-    return math.sqrt(2.0 * steps * growth(mu)) * probability
-
-
 def composition_estimate(run: TrainingRun) -> Estimate:
     """An estimate for all iterates: Lemma A.5, as in the last column of their Table 3."""
     return Estimate(limit(sensitivity_over_noise(run), run.batches.share, run.steps))
@@ -618,8 +426,162 @@ def bounded_estimate(run: TrainingRun) -> Estimate:
     return Estimate(math.sqrt(min(2.0 * far**2 / R + spread * R for R in choices)))
 
 
-_SAMPLED = (SampledWithoutReplacement,)
+def limit(mu: float, probability: float, steps: float) -> float:
+    """The Gaussian parameter to which so many steps of ratio mu tend."""
+    return math.sqrt(2.0 * steps * growth(mu)) * probability
 
+
+def growth(mu: float) -> float:
+    """The function v(mu), about mu^2 where that is small, without cancelling."""
+    if mu > 25.0:
+        return math.inf
+    # 3 Phi(-mu/2) - 2 as 3 (Phi(-mu/2) - 1/2) - 1/2, and error functions for the differences.
+    bent = math.erf(1.5 * mu * math.sqrt(0.5)) - 3.0 * math.erf(0.5 * mu * math.sqrt(0.5))
+    return math.expm1(mu * mu) * float(ndtr(1.5 * mu)) + bent / 2.0
+
+
+def _too_early(run: TrainingRun) -> str | None:
+    if conditions.BOUNDED.check(run) is not None or not run.is_constant:
+        return None
+    (_, whole), seen = _unrolled_distance(run), epochs(run)
+    return None if seen >= whole else f"{seen} < {whole}"
+
+
+def _loud_step(run: TrainingRun) -> str | None:
+    least = float(np.min(run.noise_std))
+    ratio = run.sensitivity / run.batches.batch_size / least if least > 0.0 else math.inf
+    return None if ratio <= _LARGEST_RATIO else f"sensitivity/(batch_size noise_std) = {ratio:.4g}"
+
+
+LONG_ENOUGH = Hypothesis(
+    "at least diameter batch_size/(step_size sensitivity) epochs (full batch: steps)",
+    _too_early,
+    "see fixed-order/convex, which has no such limit",
+)
+_ORDERED = (Cyclic, ShuffledOnce)
+_SAMPLED = (SampledWithoutReplacement,)
+_EVERY_ITERATE = (conditions.CONSTANT, conditions.NOISY)
+_BOUNDED = (*conditions.GRADIENT_STEPS, conditions.BOUNDED)
+_SAMPLED_STEPS = (
+    conditions.SECRET_ORDER,
+    conditions.THEIR_ADJACENCY,
+    *conditions.CONTRACTING,
+    conditions.CONSTANT,
+    Hypothesis(
+        f"sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}", _loud_step, "use more noise"
+    ),
+)
+_SAMPLED_STRONGLY_CONVEX = (*_SAMPLED_STEPS, conditions.STRONGLY_CONVEX)
+BOUNDS = (
+    Bound(
+        id=f"{PAPER}/full-batch-composition",
+        gives="a Gaussian guarantee for all iterates",
+        covers=(FullBatch,),
+        needs=_EVERY_ITERATE,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.1"),
+        evaluate=full_batch_composition,
+    ),
+    Bound(
+        id=f"{PAPER}/full-batch",
+        gives="a Gaussian guarantee for the last iterate, exact for quadratics",
+        covers=(FullBatch,),
+        needs=(*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX),
+        certainty=Certainty.UPPER,
+        source=cite("Theorems 4.2 and C.5"),
+        evaluate=full_batch_strongly_convex,
+    ),
+    Bound(
+        id=f"{PAPER}/full-batch-bounded",
+        gives="a Gaussian guarantee for the last iterate, the same for all long runs",
+        covers=(FullBatch,),
+        needs=(*_BOUNDED, LONG_ENOUGH),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.3"),
+        evaluate=full_batch_bounded,
+    ),
+    Bound(
+        id=f"{PAPER}/full-batch-bounded-from",
+        gives="a Gaussian guarantee for the last iterate, unrolled as far as is best",
+        covers=(FullBatch,),
+        needs=_BOUNDED,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem C.7"),
+        evaluate=full_batch_bounded_from,
+    ),
+    Bound(
+        id=f"{PAPER}/cyclic-composition",
+        gives="a Gaussian guarantee for all iterates",
+        covers=_ORDERED,
+        needs=(*_EVERY_ITERATE, conditions.WHOLE_EPOCHS),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.4"),
+        evaluate=cyclic_composition,
+    ),
+    Bound(
+        id=f"{PAPER}/cyclic",
+        gives="a Gaussian guarantee for the last iterate that converges",
+        covers=_ORDERED,
+        needs=(*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX, conditions.WHOLE_EPOCHS),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.5"),
+        evaluate=cyclic_strongly_convex,
+    ),
+    Bound(
+        id=f"{PAPER}/cyclic-bounded",
+        gives="a Gaussian guarantee for the last iterate, the same for all long runs",
+        covers=_ORDERED,
+        needs=(*_BOUNDED, conditions.WHOLE_EPOCHS, LONG_ENOUGH),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.6"),
+        evaluate=cyclic_bounded,
+    ),
+    replace(
+        SAMPLED_COMPOSITION,
+        id=f"{PAPER}/sampled-composition",
+        covers=SAMPLED_COMPOSITION.covers[:1],
+        source=cite("Theorem 4.8 and Proposition D.4"),
+    ),
+    Bound(
+        id=f"{PAPER}/sampled-strongly-convex",
+        gives="the last iterate of sampled batches on strongly convex losses",
+        covers=_SAMPLED,
+        needs=_SAMPLED_STRONGLY_CONVEX,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.9"),
+        evaluate=strongly_convex,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled-shifts",
+        gives="the same with smaller shifts",
+        covers=_SAMPLED,
+        needs=_SAMPLED_STRONGLY_CONVEX,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem C.13"),
+        evaluate=shifts,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled-bounded-domain",
+        gives="the last iterate of sampled batches on a bounded domain",
+        covers=_SAMPLED,
+        needs=(*_SAMPLED_STEPS, conditions.BOUNDED),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.10"),
+        evaluate=bounded_domain,
+    ),
+)
+LOWER_BOUNDS = (
+    LowerBound(
+        id=f"{PAPER}/cyclic-lower",
+        gives="the exact privacy of quadratics in a fixed order",
+        covers=(FullBatch, Cyclic),
+        needs=(*conditions.SQUARES, conditions.BEST_STEP_AT_MOST, conditions.WHOLE_EPOCHS),
+        source=cite("Theorem C.17"),
+        evaluate=cyclic_lower_bound,
+        gradients=linear_gradients,
+        listed_only=True,  # lower/quadratic
+    ),
+)
 APPROXIMATIONS = (
     Approximation(
         id=f"{PAPER}/sampled-composition-estimate",
@@ -646,10 +608,3 @@ APPROXIMATIONS = (
         evaluate=bounded_estimate,
     ),
 )
-
-
-# Bok, Su and Altschuler 2024: bounds in f-DP, lower bounds, and estimates by limit theorems.
-
-__all__ = ["APPROXIMATIONS", "BOUNDS", "LOWER_BOUNDS"]
-
-BOUNDS = (*_FIXED_ORDER_BOUNDS, *_SAMPLED_BOUNDS)

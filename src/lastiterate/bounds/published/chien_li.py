@@ -4,6 +4,20 @@ They add noise sigma_CL to x after the step, sigma_CL = eta sigma, and clip grad
 that two of them differ by up to 2 K: L = 2 K.  Below distances are in units of the step size eta,
 s = L/b is the per-step sensitivity, and a step turns a distance z into at most
 g(z) = z + eta^order H z^order.
+
+**The programme.** Shifts a_k after a step tau at which the distance is known bring it to 0:
+z_tau = start, z_{k+1} = g_k(z_k) - a_k, z_T = 0, with g_k(z) = z + rise z^order.  Covering a
+sensitivity s in the same step, with the best share beta of the noise, costs (s + a)^2.  Any shifts
+that end at 0 are valid, and only such are tried.
+
+**Its starts.** From a start :math:`\tau` at the distance :math:`D_\tau` the programme costs
+:math:`\sum (s_t + a_t)^2`.  Without :math:`a \ge 0` its optimum is, for a growth of c in each step,
+
+.. math:: \frac{\big(D_\tau + \sum_{t \ge \tau} c^{-(t-\tau+1)} s_t\big)^2}
+                {\sum_{t \ge \tau} c^{-2(t-\tau+1)}},
+
+which is below every plan, as is :math:`\sum s_t^2`; Hoelder gradients let distances grow by c = 1
+at least.  So starts are solved in the order of these lower bounds, until no other can be better.
 """
 
 from __future__ import annotations
@@ -27,8 +41,11 @@ from lastiterate._numerics.rounding import (
 from lastiterate._numerics.search import last_true
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.conditions import SECRET_ORDER
-from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
+from lastiterate.bounds.published.sampled_gaussian import (
+    NOISE_SPLITS,
+    doubled_radius,
+    sampled_gaussian,
+)
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged_at_orders
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.batch_rules.drawn import SampledWithoutReplacement
@@ -36,12 +53,17 @@ from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch, ShuffledEachE
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chien-li"
-
-_LONGEST = 2_000
-
-_MOST_STEPS = 100_000
-
-_MOST_BATCHES = 200
+_MAX_STEPS = 100_000
+_MAX_BATCHES = 200
+_MAX_UNROLLED_STEPS = 2_000
+_MAX_ORDERS = 800
+_LARGEST_DISTANCE = 1e60
+_STARTS_AT_ONCE = 6
+_MAX_START_ROUNDS = 24
+_GAIN = 1e-8  # for which no other start is solved
+_SEARCH_CANDIDATES = 32
+_SEARCH_ROUNDS = 4
+_SEARCH_HALVINGS = 64
 
 
 def cite(where: str) -> Citation:
@@ -73,9 +95,9 @@ def smooth(run: TrainingRun) -> ZCDPProfile:
     """
     c, s = _lipschitz(run), float(quantities.sensitivities(run)[0])
     energies = [run.steps * s * s]
-    for count in _unrolled(run.steps):
+    for count in _unrolled_lengths(run.steps):
         before = run.steps - count
-        gathered = s * (before if c == 1.0 else math.expm1(_grown(c, before)) / (c - 1.0))
+        gathered = s * (before if c == 1.0 else math.expm1(_log_growth(c, before)) / (c - 1.0))
         gathered = up(gathered, TENS_OF_THOUSANDS_OF_ROUNDINGS)
         most = min(doubled_bound(run) * before, quantities.diameter(run))
         start = min(gathered, most) if before else 0.0
@@ -83,7 +105,7 @@ def smooth(run: TrainingRun) -> ZCDPProfile:
     return ZCDPProfile(rate(run, min(energies)))
 
 
-def _grown(c: float, steps: int) -> float:
+def _log_growth(c: float, steps: int) -> float:
     return min(steps * math.log(c), 700.0) if c > 0.0 else -math.inf
 
 
@@ -91,15 +113,20 @@ def _lipschitz(run: TrainingRun) -> float:
     """The Lipschitz constant of Lemma 3.4, rounded up."""
     assert run.loss.smoothness is not None
     x = float(np.max(run.step_size)) * run.loss.smoothness
-    if any(hypothesis.check(run) for hypothesis in conditions.CONTRACTING):
+    if not _contracts(run):
         return up(1.0 + x, TENS_OF_THOUSANDS_OF_ROUNDINGS)
     strong = x <= 1.0 and run.loss.strong_convexity > 0.0
     return float(quantities.contractions(quantities.gaps(run))[0]) if strong else 1.0
 
 
-def _unrolled(steps: int) -> list[int]:
+def _contracts(run: TrainingRun) -> bool:
+    """Whether no step drives two points apart."""
+    return not any(hypothesis.check(run) for hypothesis in conditions.CONTRACTING)
+
+
+def _unrolled_lengths(steps: int) -> list[int]:
     """Some numbers of last steps, all of which are valid: few steps, then ever fewer of many."""
-    longest = min(steps, _LONGEST)
+    longest = min(steps, _MAX_UNROLLED_STEPS)
     spread = np.geomspace(1.0, longest, 60).astype(int).tolist()
     return sorted({*range(1, min(longest, 40) + 1), *spread, longest})
 
@@ -182,86 +209,53 @@ def shuffled(run: TrainingRun) -> RenyiProfile:
     return RenyiProfile(partial(averaged_at_orders, weights, rates), at_once=True)
 
 
-def _nothing_known(run: TrainingRun) -> str | None:
-    if run.loss.smoothness is not None or run.loss.holder is not None:
-        return None
-    return "smoothness=None, holder=None"
+def energies_of_orders(run: TrainingRun) -> tuple[Array, Array]:
+    """The probabilities of the positions in the last epochs, and the least energy of each.
 
-
-def _too_many(run: TrainingRun) -> str | None:
+    As many epochs are written out as have few orders.  Before these the distance is the farthest
+    that any positions lead to: that is the statement itself where no plan starts earlier, and
+    above it elsewhere.
+    """
     length = run.batches.batches_per_epoch
-    return None if length <= _MOST_BATCHES else f"{length} batches"
+    whole, cut = divmod(run.steps, length)
+    last = _last_epoch(length, cut) if cut else []
+    epochs: list[list[tuple[float, Array]]] = [last] if cut else []
+    full = [(1.0 / length, seen) for seen in np.eye(length)]
+    orders = max(len(last), 1)
+    before = whole
+    while before and (not epochs or orders * length <= _MAX_ORDERS):
+        epochs.insert(0, full)
+        orders *= length
+        before -= 1
+    weights, patterns = [], []
+    for chosen in product(*epochs):
+        weights.append(np.prod([weight for weight, _ in chosen]))
+        patterns.append(np.concatenate([seen for _, seen in chosen]))
+    late = np.array(patterns)[:, -_MAX_UNROLLED_STEPS:]
+    walked = forward_distances(run, np.array(patterns), _farthest(run, before))
+    s = float(quantities.sensitivities(run)[0])
+    composed = s * s * (before + np.array(patterns).sum(axis=1))
+    walked = walked[:, -_MAX_UNROLLED_STEPS:]
+    return np.array(weights), least_over_starts(run, late, walked, composed)
 
 
-def _expanding_regulariser(run: TrainingRun) -> str | None:
-    if run.loss.holder is None or run.loss.regulariser * float(np.max(run.step_size)) <= 2.0:
-        return None
-    return f"regulariser={run.loss.regulariser!r}"
+def _last_epoch(length: int, cut: int) -> list[tuple[float, Array]]:
+    """The positions in an epoch of which only the first steps are taken."""
+    seen = [(1.0 / length, np.eye(length)[j, :cut]) for j in range(cut)]
+    return [*seen, (1.0 - cut / length, np.zeros(cut))]
 
 
-_COMMON = (conditions.ONLY_LAST_ITERATE, conditions.CONSTANT, conditions.NOISY)
-
-HOELDER = (
-    *_COMMON,
-    Hypothesis(
-        "a known smoothness or Hoelder constants",
-        _nothing_known,
-        "state Loss(smoothness=..) or Loss(holder=..)",
-    ),
-    Hypothesis("step_size regulariser <= 2", _expanding_regulariser, "shorten the steps"),
-    conditions.at_most_steps(_MOST_STEPS, "see fixed-order/non-convex"),
-)
-
-_FEW = Hypothesis(
-    f"at most {_MOST_BATCHES} batches an epoch", _too_many, "see fixed-order/non-convex"
-)
-
-_GIVEN_ORDER_BOUNDS = (
-    Bound(
-        id=f"{PAPER}/smooth",
-        gives="Renyi divergences of the last iterate, convex or not",
-        covers=(FullBatch,),
-        needs=(*_COMMON, conditions.SMOOTH),
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 3.1"),
-        evaluate=smooth,
-    ),
-    Bound(
-        id=f"{PAPER}/hoelder",
-        gives="Renyi divergences of the last iterate without smoothness",
-        covers=(FullBatch,),
-        needs=HOELDER,
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 3.7"),
-        evaluate=hoelder,
-    ),
-    Bound(
-        id=f"{PAPER}/cyclic",
-        gives="Renyi divergences of the last iterate, by position",
-        covers=(Cyclic, ShuffledOnce, ShuffledEachEpoch),
-        needs=(*HOELDER, _FEW),
-        certainty=Certainty.UPPER,
-        source=cite("Theorem A.1"),
-        evaluate=cyclic,
-        by_position=cyclic_by_position,
-    ),
-    Bound(
-        id=f"{PAPER}/shuffled",
-        gives="Renyi divergences, averaged over a secret order",
-        covers=(ShuffledOnce, ShuffledEachEpoch),
-        needs=(SECRET_ORDER, *HOELDER, _FEW),
-        certainty=Certainty.UPPER,
-        source=cite("Corollary A.3"),
-        evaluate=shuffled,
-    ),
-)
-
-
-# Chien and Li 2024: batches sampled anew every step, convex or not.
-#
-# Distances are in units of the step size, as in `theorems`.
-
-_SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
+def _farthest(run: TrainingRun, epochs: int) -> float:
+    """The largest distance of Lemma A.2 after so many epochs, over all positions in them."""
+    length, distance = run.batches.batches_per_epoch, 0.0
+    # One more step that sees nobody: distances are those before each step.
+    positions = np.hstack([np.eye(length), np.zeros((length, 1))])
+    for _ in range(epochs):
+        further = float(forward_distances(run, positions, distance)[:, -1].max())
+        if not distance < further < np.inf:
+            return further
+        distance = further
+    return distance
 
 
 def sampled(run: TrainingRun) -> RenyiProfile:
@@ -285,21 +279,19 @@ def sampled(run: TrainingRun) -> RenyiProfile:
     **Computed as** the least over some starts, shifts and shares.
     """
     lengths = some_lengths(run.steps, 24)
-    energies = _contracting(run, lengths) if _contracts(run) else _growing(run, lengths)
+    energies = (
+        _contracting_energies(run, lengths) if _contracts(run) else _growing_energies(run, lengths)
+    )
     return RenyiProfile(partial(_divergences, run, lengths, energies), at_once=True)
 
 
-def _contracts(run: TrainingRun) -> bool:
-    return not any(hypothesis.check(run) for hypothesis in conditions.CONTRACTING)
-
-
-def _growing(run: TrainingRun, lengths: Array) -> Array:
+def _growing_energies(run: TrainingRun, lengths: Array) -> Array:
     starts = forward_distances(run, np.ones(run.steps))[-lengths]
     idle = np.zeros((lengths.size, int(lengths.max())))
     return least_energies(idle, starts, lengths, *growth(run))
 
 
-def _contracting(run: TrainingRun, lengths: Array) -> Array:
+def _contracting_energies(run: TrainingRun, lengths: Array) -> Array:
     """The least energies for linear moduli: distance^2 over the sum of c^-2i, i = 1..length."""
     gap = max(quantities.constant_gap(run), 0.0)
     log_c = log_of(gap)
@@ -316,91 +308,18 @@ def _contracting(run: TrainingRun, lengths: Array) -> Array:
 
 
 def _divergences(run: TrainingRun, lengths: Array, energies: Array, orders: Array) -> Array:
+    """The divergences at these orders, the least over lengths and shares of the noise."""
     q = run.batches.batch_size / run.batches.examples
     noise = float(quantities.noises(run)[0])
     z = noise * run.batches.batch_size / doubled_radius(run)
     # All of the noise where nothing is left from before the start.
     best = run.steps * sampled_gaussian(q, z, orders)
-    for share in _SPLITS:
+    for share in NOISE_SPLITS:
         one = sampled_gaussian(q, z * math.sqrt(share), orders)
         for length, energy in zip(lengths, energies, strict=True):
             rest = orders * (energy / (2.0 * noise * noise * (1.0 - share)))
             best = np.fmin(best, length * one + rest)
     return np.asarray(up(best, TENS_OF_THOUSANDS_OF_ROUNDINGS))
-
-
-_SAMPLED_BOUNDS = (
-    Bound(
-        id=f"{PAPER}/sampled",
-        gives="Renyi divergences of sampled batches, convex or not",
-        covers=(SampledWithoutReplacement,),
-        needs=(SECRET_ORDER, *HOELDER),
-        certainty=Certainty.AS_PUBLISHED,
-        source=cite("Theorem 3.12"),
-        evaluate=sampled,
-    ),
-)
-
-
-# Chien and Li's own algorithm: batches shuffled anew every epoch, all orders of the last ones.
-
-_MOST_ORDERS = 800
-
-
-def energies_of_orders(run: TrainingRun) -> tuple[Array, Array]:
-    """The probabilities of the positions in the last epochs, and the least energy of each.
-
-    As many epochs are written out as have few orders.  Before these the distance is the farthest
-    that any positions lead to: that is the statement itself where no plan starts earlier, and
-    above it elsewhere.
-    """
-    length = run.batches.batches_per_epoch
-    whole, cut = divmod(run.steps, length)
-    last = _last_epoch(length, cut) if cut else []
-    epochs: list[list[tuple[float, Array]]] = [last] if cut else []
-    full = [(1.0 / length, seen) for seen in np.eye(length)]
-    orders = max(len(last), 1)
-    before = whole
-    while before and (not epochs or orders * length <= _MOST_ORDERS):
-        epochs.insert(0, full)
-        orders *= length
-        before -= 1
-    weights, patterns = [], []
-    for chosen in product(*epochs):
-        weights.append(np.prod([weight for weight, _ in chosen]))
-        patterns.append(np.concatenate([seen for _, seen in chosen]))
-    late = np.array(patterns)[:, -LONGEST:]
-    walked = forward_distances(run, np.array(patterns), _farthest(run, before))
-    s = float(quantities.sensitivities(run)[0])
-    composed = s * s * (before + np.array(patterns).sum(axis=1))
-    walked = walked[:, -LONGEST:]
-    return np.array(weights), least_over_starts(run, late, walked, composed)
-
-
-def _last_epoch(length: int, cut: int) -> list[tuple[float, Array]]:
-    """The positions in an epoch of which only the first steps are taken."""
-    seen = [(1.0 / length, np.eye(length)[j, :cut]) for j in range(cut)]
-    return [*seen, (1.0 - cut / length, np.zeros(cut))]
-
-
-def _farthest(run: TrainingRun, epochs: int) -> float:
-    """The largest distance of Lemma A.2 after so many epochs, over all positions in them."""
-    length, distance = run.batches.batches_per_epoch, 0.0
-    # One more step that sees nobody: distances are those before each step.
-    positions = np.hstack([np.eye(length), np.zeros((length, 1))])
-    for _ in range(epochs):
-        further = float(forward_distances(run, positions, distance)[:, -1].max())
-        if not distance < further < np.inf:
-            return further
-        distance = further
-    return distance
-
-
-# Chien and Li's distances and energies of a run, in units of the step size.
-
-LONGEST = 2_000
-
-_FARTHEST = 1e60
 
 
 def rate(run: TrainingRun, energy: float) -> float:
@@ -432,11 +351,8 @@ def forward_distances(run: TrainingRun, patterns: Array, start: float = 0.0) -> 
     The last axis of `patterns` are steps, 1 where the example takes part.
     """
     (rise, order), size = growth(run), run.batches.batch_size
-    s, cap, most = (
-        float(quantities.sensitivities(run)[0]),
-        quantities.diameter(run),
-        doubled_bound(run),
-    )
+    s, cap = float(quantities.sensitivities(run)[0]), quantities.diameter(run)
+    most = doubled_bound(run)
     own, others = (s, 1.0) if math.isinf(most) else (most / size, (size - 1) / size)
     walked = np.zeros(patterns.shape)
     z = np.full(patterns.shape[:-1], start)
@@ -446,33 +362,24 @@ def forward_distances(run: TrainingRun, patterns: Array, start: float = 0.0) -> 
         with np.errstate(over="ignore", invalid="ignore"):
             grown = z + rise * z**order * np.where(seen > 0.0, others, 1.0) + own * seen
             z = np.minimum(np.minimum(up(grown, FEW_ROUNDINGS), z + most), cap)
-        z = np.where(z <= _FARTHEST, z, np.inf)
+        z = np.where(z <= _LARGEST_DISTANCE, z, np.inf)
     return walked
 
 
 def some_lengths(steps: int, count: int) -> Array:
     """Some numbers of last steps to unroll; all are valid."""
-    longest = min(steps, LONGEST)
+    longest = min(steps, _MAX_UNROLLED_STEPS)
     return np.unique(np.append(np.geomspace(1.0, longest, count).astype(np.int64), longest))
 
 
-# The least of Chien and Li's programme over every start, for patterns of participations.
-#
-# From a start :math:`\tau` at the distance :math:`D_\tau` the programme costs
-# :math:`\sum (s_t + a_t)^2`.  Without :math:`a \ge 0` its optimum is, for a growth of c in each
-# step,
-#
-# .. math:: \frac{\big(D_\tau + \sum_{t \ge \tau} c^{-(t-\tau+1)} s_t\big)^2}
-#                 {\sum_{t \ge \tau} c^{-2(t-\tau+1)}},
-#
-# which is below every plan, as is :math:`\sum s_t^2`; Hoelder gradients let distances grow by c = 1
-# at least.  So starts are solved in the order of these lower bounds, until no other can be better.
-
-_AT_ONCE = 6
-
-_MOST_ROUNDS = 24
-
-_GAIN = 1e-8  # for which no other start is solved
+def least_energy(run: TrainingRun, patterns: Array) -> Array:
+    """The least energy of each pattern, a row of steps, over all starts."""
+    s = float(quantities.sensitivities(run)[0])
+    longest = min(run.steps, _MAX_UNROLLED_STEPS)
+    walked = forward_distances(run, patterns)[:, -longest:]
+    # From the very start nothing but the participations is to be hidden.
+    composed = s * s * patterns.sum(axis=1)
+    return least_over_starts(run, patterns[:, -longest:], walked, composed)
 
 
 def least_over_starts(run: TrainingRun, late: Array, walked: Array, composed: Array) -> Array:
@@ -486,8 +393,10 @@ def least_over_starts(run: TrainingRun, late: Array, walked: Array, composed: Ar
     below = _lower_bounds(s * late, walked, rates)
     best = composed.copy()
     rows = np.arange(len(late))[:, None]
-    for _ in range(_MOST_ROUNDS):
-        chosen = np.argpartition(below, min(_AT_ONCE, below.shape[1]) - 1, axis=1)[:, :_AT_ONCE]
+    for _ in range(_MAX_START_ROUNDS):
+        chosen = np.argpartition(below, min(_STARTS_AT_ONCE, below.shape[1]) - 1, axis=1)[
+            :, :_STARTS_AT_ONCE
+        ]
         worth = np.take_along_axis(below, chosen, axis=1) < down(best, _GAIN)[:, None]
         patterns, columns = np.nonzero(worth)
         if not patterns.size:
@@ -503,19 +412,9 @@ def least_over_starts(run: TrainingRun, late: Array, walked: Array, composed: Ar
     return best
 
 
-def least_energy(run: TrainingRun, patterns: Array) -> Array:
-    """The least energy of each pattern, a row of steps, over all starts."""
-    s = float(quantities.sensitivities(run)[0])
-    longest = min(run.steps, LONGEST)
-    walked = forward_distances(run, patterns)[:, -longest:]
-    # From the very start nothing but the participations is to be hidden.
-    composed = s * s * patterns.sum(axis=1)
-    return least_over_starts(run, patterns[:, -longest:], walked, composed)
-
-
-def _lower_bounds(sensitivities: Array, walked: Array, growth: tuple[float, float]) -> Array:
+def _lower_bounds(sensitivities: Array, walked: Array, rates: tuple[float, float]) -> Array:
     """Energies that no plan from each of the starts is below."""
-    rise, order = growth
+    rise, order = rates
     c = 1.0 + rise if order == 1.0 else 1.0
     mass, variance, alone = np.zeros(len(sensitivities)), 0.0, np.zeros(len(sensitivities))
     below = np.empty(sensitivities.shape)
@@ -541,21 +440,6 @@ def _later_at_the_cap(sensitivities: Array, walked: Array) -> Array:
     return np.asarray(same & (sensitivities[:, :-1] == 0.0) & (walked[:, 1:] > 0.0))
 
 
-# The optimisation problems of Chien and Li 2024, in arrays.
-#
-# Shifts a_k after a step tau at which the distance is known bring it to 0:
-# z_tau = start, z_{k+1} = g_k(z_k) - a_k, z_T = 0, with g_k(z) = z + rise z^order.  Covering a
-# sensitivity s in the same step, with the best share beta of the noise, costs (s + a)^2.  Any
-# shifts
-# that end at 0 are valid, and only such are tried.
-
-_CANDIDATES = 32
-
-_ROUNDS = 4
-
-_HALVINGS = 64
-
-
 def least_energies(
     sensitivities: Array, starts: Array, lengths: Array, rise: float, order: float
 ) -> Array:
@@ -567,10 +451,10 @@ def least_energies(
     number is searched; inf where the distance is beyond what shifts can cover.
     """
     result = np.full(starts.size, np.inf)
-    near_enough = starts < _FARTHEST
+    near_enough = starts < _LARGEST_DISTANCE
     if near_enough.any():
         with np.errstate(over="ignore", invalid="ignore"):
-            solve = _water_filling if order == 1.0 else _searched
+            solve = _water_filling if order == 1.0 else _search_first_shift
             result[near_enough] = solve(
                 sensitivities[near_enough], starts[near_enough], lengths[near_enough], rise, order
             )
@@ -591,7 +475,7 @@ def _water_filling(
     # All of it in the first step would do.
     high = up((starts / first + s.max(axis=1)) / first, THOUSANDS_OF_ROUNDINGS)
     hidden = up(starts, THOUSANDS_OF_ROUNDINGS)
-    for _ in range(_HALVINGS):
+    for _ in range(_SEARCH_HALVINGS):
         x = (low + high) / 2.0
         shifts = np.maximum(x[:, None] * weights - s, 0.0)
         enough = np.sum(weights * shifts, axis=1) >= hidden
@@ -600,26 +484,28 @@ def _water_filling(
     return np.asarray(up(energies, THOUSANDS_OF_ROUNDINGS))
 
 
-def _searched(
+def _search_first_shift(
     sensitivities: Array, starts: Array, lengths: Array, rise: float, order: float
 ) -> Array:
+    """Energies for any growth, by a search over what the first step pays."""
     largest = np.maximum(starts + rise * starts**order + sensitivities.max(axis=1), 1e-300)
     low, high = 1e-6 * largest, largest
     best = np.full(starts.size, np.inf)
     rows = np.arange(starts.size)
-    for _ in range(_ROUNDS):
-        firsts = np.geomspace(low, high, _CANDIDATES, axis=1)
+    for _ in range(_SEARCH_ROUNDS):
+        firsts = np.geomspace(low, high, _SEARCH_CANDIDATES, axis=1)
         energies = _energies(sensitivities, starts, lengths, rise, order, firsts)
         near = np.argmin(energies, axis=1)
         best = np.minimum(best, energies[rows, near])
         low = firsts[rows, np.maximum(near - 1, 0)]
-        high = firsts[rows, np.minimum(near + 1, _CANDIDATES - 1)]
+        high = firsts[rows, np.minimum(near + 1, _SEARCH_CANDIDATES - 1)]
     return best
 
 
 def _energies(
     sensitivities: Array, starts: Array, lengths: Array, rise: float, order: float, firsts: Array
 ) -> Array:
+    """The energies of plans whose first step pays `firsts`, one row for each case."""
     z = np.repeat(starts[:, None], firsts.shape[1], axis=1)
     multiplier, energies = firsts.copy(), np.zeros(firsts.shape)
     steps = sensitivities.shape[1]
@@ -645,14 +531,14 @@ def least_energy_linear(sensitivity: float, start: float, c: float, count: int) 
     """
     if start == 0.0:
         return count * sensitivity**2
-    if not start < _FARTHEST:
+    if not start < _LARGEST_DISTANCE:
         return math.inf
     if c == 1.0:
         return (sensitivity * math.sqrt(count) + start / math.sqrt(count)) ** 2
     log_w = -2.0 * math.log(c) * np.arange(1, count + 1)
     top = float(log_w.max())
     roots, scaled = np.exp((log_w - top) / 2.0), start * math.exp(-top / 2.0)
-    if not 0.0 < scaled < _FARTHEST:  # the last steps are all that matters, or the first
+    if not 0.0 < scaled < _LARGEST_DISTANCE:  # the last steps are all that matters, or the first
         return math.inf
     weights = roots * roots
 
@@ -670,8 +556,82 @@ def least_energy_linear(sensitivity: float, start: float, c: float, count: int) 
     return up(energy, THOUSANDS_OF_ROUNDINGS)
 
 
-# Chien and Li 2024: Renyi divergences without convexity or smoothness.
+def _nothing_known(run: TrainingRun) -> str | None:
+    if run.loss.smoothness is not None or run.loss.holder is not None:
+        return None
+    return "smoothness=None, holder=None"
 
-__all__ = ["BOUNDS"]
 
-BOUNDS = (*_GIVEN_ORDER_BOUNDS, *_SAMPLED_BOUNDS)
+def _too_many(run: TrainingRun) -> str | None:
+    length = run.batches.batches_per_epoch
+    return None if length <= _MAX_BATCHES else f"{length} batches"
+
+
+def _expanding_regulariser(run: TrainingRun) -> str | None:
+    if run.loss.holder is None or run.loss.regulariser * float(np.max(run.step_size)) <= 2.0:
+        return None
+    return f"regulariser={run.loss.regulariser!r}"
+
+
+_COMMON = (conditions.ONLY_LAST_ITERATE, conditions.CONSTANT, conditions.NOISY)
+HOELDER = (
+    *_COMMON,
+    Hypothesis(
+        "a known smoothness or Hoelder constants",
+        _nothing_known,
+        "state Loss(smoothness=..) or Loss(holder=..)",
+    ),
+    Hypothesis("step_size regulariser <= 2", _expanding_regulariser, "shorten the steps"),
+    conditions.at_most_steps(_MAX_STEPS, "see fixed-order/non-convex"),
+)
+_FEW_BATCHES = Hypothesis(
+    f"at most {_MAX_BATCHES} batches an epoch", _too_many, "see fixed-order/non-convex"
+)
+BOUNDS = (
+    Bound(
+        id=f"{PAPER}/smooth",
+        gives="Renyi divergences of the last iterate, convex or not",
+        covers=(FullBatch,),
+        needs=(*_COMMON, conditions.SMOOTH),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 3.1"),
+        evaluate=smooth,
+    ),
+    Bound(
+        id=f"{PAPER}/hoelder",
+        gives="Renyi divergences of the last iterate without smoothness",
+        covers=(FullBatch,),
+        needs=HOELDER,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 3.7"),
+        evaluate=hoelder,
+    ),
+    Bound(
+        id=f"{PAPER}/cyclic",
+        gives="Renyi divergences of the last iterate, by position",
+        covers=(Cyclic, ShuffledOnce, ShuffledEachEpoch),
+        needs=(*HOELDER, _FEW_BATCHES),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem A.1"),
+        evaluate=cyclic,
+        by_position=cyclic_by_position,
+    ),
+    Bound(
+        id=f"{PAPER}/shuffled",
+        gives="Renyi divergences, averaged over a secret order",
+        covers=(ShuffledOnce, ShuffledEachEpoch),
+        needs=(conditions.SECRET_ORDER, *HOELDER, _FEW_BATCHES),
+        certainty=Certainty.UPPER,
+        source=cite("Corollary A.3"),
+        evaluate=shuffled,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled",
+        gives="Renyi divergences of sampled batches, convex or not",
+        covers=(SampledWithoutReplacement,),
+        needs=(conditions.SECRET_ORDER, *HOELDER),
+        certainty=Certainty.AS_PUBLISHED,
+        source=cite("Theorem 3.12"),
+        evaluate=sampled,
+    ),
+)

@@ -4,6 +4,9 @@ They add noise sqrt(2 eta) sigma_CYS to x, and S_g bounds the change of the *sum
 sigma_CYS = sigma sqrt(eta/2), S_g = L and S_g^2/(sigma_CYS^2 n^2) = 2 r^2/eta with
 r = L/(n sigma).  Their squared loss has curvature 1; with curvature m, eta m takes the place of
 eta, since only that product enters.
+
+`plan_for_epsilon` and `plan_for_renyi` say how long to train and with how much noise, for losses
+that are M-smooth, m-strongly convex and L-Lipschitz, in d dimensions.
 """
 
 from __future__ import annotations
@@ -30,7 +33,6 @@ from lastiterate.run.loss import linear_gradients
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chourasia-ye-shokri"
-
 _BALANCES = np.linspace(0.5, 1.0, 201).tolist()
 
 
@@ -189,99 +191,6 @@ def squared_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     )
 
 
-def _not_squared(run: TrainingRun) -> str | None:
-    if run.loss.smoothness == run.loss.strong_convexity:
-        return None
-    return f"smoothness={run.loss.smoothness!r}, strong_convexity={run.loss.strong_convexity!r}"
-
-
-def _not_below_smoothness(run: TrainingRun) -> str | None:
-    if run.loss.smoothness is None:
-        return None
-    x = float(np.max(run.step_size)) * run.loss.smoothness
-    return None if up(x, FEW_ROUNDINGS) < 1.0 else f"step_size smoothness = {x!r}"
-
-
-def _long_step(run: TrainingRun) -> str | None:
-    x = float(np.max(run.step_size)) * run.loss.strong_convexity
-    return None if x < 1.0 else f"step_size strong_convexity = {x!r}"
-
-
-_CONTRACTING = (*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX)
-
-LINEAR = Bound(
-    id=f"{PAPER}/linear",
-    gives="Renyi divergences of all iterates",
-    covers=(FullBatch,),
-    needs=(conditions.CONSTANT, conditions.NOISY),
-    certainty=Certainty.UPPER,
-    source=cite("Theorem 1"),
-    evaluate=linear,
-)
-
-BOUNDS = (
-    LINEAR,
-    Bound(
-        id=f"{PAPER}/balanced",
-        gives="Renyi divergences of the last iterate, between composition and convergence",
-        covers=(FullBatch,),
-        needs=(
-            *_CONTRACTING,
-            Hypothesis("step_size < 1/smoothness", _not_below_smoothness, "shorten the steps"),
-        ),
-        certainty=Certainty.UPPER,
-        source=cite("(66)"),
-        evaluate=balanced,
-    ),
-    Bound(
-        id=f"{PAPER}/strongly-convex",
-        gives="Renyi divergences of the last iterate that converge",
-        covers=(FullBatch,),
-        needs=(*_CONTRACTING, conditions.BEST_STEP_AT_MOST),
-        certainty=Certainty.UPPER,
-        source=cite("Theorem 2 and Corollary 1"),
-        evaluate=strongly_convex,
-    ),
-    Bound(
-        id=f"{PAPER}/squared-loss",
-        gives="Renyi divergences of the last iterate for squared losses",
-        covers=(FullBatch,),
-        needs=(
-            *_CONTRACTING,
-            Hypothesis(
-                "smoothness equal to strong_convexity",
-                _not_squared,
-                "see published/chourasia-ye-shokri/strongly-convex",
-            ),
-        ),
-        certainty=Certainty.UPPER,
-        source=cite("Corollary 2"),
-        evaluate=squared_loss,
-    ),
-)
-
-LOWER_BOUNDS = (
-    LowerBound(
-        id=f"{PAPER}/squared-lower",
-        gives="nearly the exact privacy of squared losses",
-        covers=(FullBatch,),
-        needs=(
-            *conditions.SQUARES,
-            Hypothesis("step_size strong_convexity < 1", _long_step, "shorten"),
-        ),
-        source=cite("Theorem 3"),
-        evaluate=squared_lower_bound,
-        gradients=linear_gradients,
-        listed_only=True,  # lower/quadratic
-    ),
-)
-
-
-# Chourasia, Ye and Shokri 2021: how long to train and with how much noise, for a target.
-#
-# Full batches of losses that are M-smooth, m-strongly convex and L-Lipschitz, in d dimensions.
-
-
 def plan_for_epsilon(
     description: TrainingRun, *, dimension: int, lipschitz: float, epsilon: float, delta: float
 ) -> tuple[TrainingRun, float]:
@@ -343,6 +252,86 @@ def _run_of_theorem_4(
     return run, risk
 
 
-# Chourasia, Ye and Shokri 2021: Renyi divergences of full-batch descent as a diffusion.
+def _not_squared(run: TrainingRun) -> str | None:
+    if run.loss.smoothness == run.loss.strong_convexity:
+        return None
+    return f"smoothness={run.loss.smoothness!r}, strong_convexity={run.loss.strong_convexity!r}"
 
-__all__ = ["BOUNDS", "LOWER_BOUNDS"]
+
+def _not_below_smoothness(run: TrainingRun) -> str | None:
+    if run.loss.smoothness is None:
+        return None
+    x = float(np.max(run.step_size)) * run.loss.smoothness
+    return None if up(x, FEW_ROUNDINGS) < 1.0 else f"step_size smoothness = {x!r}"
+
+
+def _long_step(run: TrainingRun) -> str | None:
+    x = float(np.max(run.step_size)) * run.loss.strong_convexity
+    return None if x < 1.0 else f"step_size strong_convexity = {x!r}"
+
+
+_CONTRACTING = (*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX)
+LINEAR = Bound(
+    id=f"{PAPER}/linear",
+    gives="Renyi divergences of all iterates",
+    covers=(FullBatch,),
+    needs=(conditions.CONSTANT, conditions.NOISY),
+    certainty=Certainty.UPPER,
+    source=cite("Theorem 1"),
+    evaluate=linear,
+)
+BOUNDS = (
+    LINEAR,
+    Bound(
+        id=f"{PAPER}/balanced",
+        gives="Renyi divergences of the last iterate, between composition and convergence",
+        covers=(FullBatch,),
+        needs=(
+            *_CONTRACTING,
+            Hypothesis("step_size < 1/smoothness", _not_below_smoothness, "shorten the steps"),
+        ),
+        certainty=Certainty.UPPER,
+        source=cite("(66)"),
+        evaluate=balanced,
+    ),
+    Bound(
+        id=f"{PAPER}/strongly-convex",
+        gives="Renyi divergences of the last iterate that converge",
+        covers=(FullBatch,),
+        needs=(*_CONTRACTING, conditions.BEST_STEP_AT_MOST),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 2 and Corollary 1"),
+        evaluate=strongly_convex,
+    ),
+    Bound(
+        id=f"{PAPER}/squared-loss",
+        gives="Renyi divergences of the last iterate for squared losses",
+        covers=(FullBatch,),
+        needs=(
+            *_CONTRACTING,
+            Hypothesis(
+                "smoothness equal to strong_convexity",
+                _not_squared,
+                "see published/chourasia-ye-shokri/strongly-convex",
+            ),
+        ),
+        certainty=Certainty.UPPER,
+        source=cite("Corollary 2"),
+        evaluate=squared_loss,
+    ),
+)
+LOWER_BOUNDS = (
+    LowerBound(
+        id=f"{PAPER}/squared-lower",
+        gives="nearly the exact privacy of squared losses",
+        covers=(FullBatch,),
+        needs=(
+            *conditions.SQUARES,
+            Hypothesis("step_size strong_convexity < 1", _long_step, "shorten"),
+        ),
+        source=cite("Theorem 3"),
+        evaluate=squared_lower_bound,
+        gradients=linear_gradients,
+        listed_only=True,  # lower/quadratic
+    ),
+)

@@ -17,7 +17,11 @@ from lastiterate._numerics.search import last_true
 from lastiterate.profile.pld import sampled_gaussian_divergences
 from lastiterate.run.training_run import TrainingRun
 
-_KNOWN = np.append(np.arange(1.0, 25.0), [28.0, 32.0, 40.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0])
+# Shares of a step's noise that the papers' bounds for sampled batches try.
+NOISE_SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
+_KNOWN_ORDERS = np.append(
+    np.arange(1.0, 25.0), [28.0, 32.0, 40.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0]
+)
 
 
 def sampled_gaussian(q: float, noise: float, orders: Array) -> Array:
@@ -28,7 +32,7 @@ def sampled_gaussian(q: float, noise: float, orders: Array) -> Array:
     """
     if q == 1.0:
         return up(orders / (2.0 * noise * noise), MILLIONS_OF_ROUNDINGS)
-    chords = np.interp(orders, _KNOWN, _moments(q, noise), right=np.inf)
+    chords = np.interp(orders, _KNOWN_ORDERS, _moments(q, noise), right=np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(orders > 1.0, chords / (orders - 1.0), _moments(q, noise)[1])
 
@@ -36,9 +40,9 @@ def sampled_gaussian(q: float, noise: float, orders: Array) -> Array:
 @lru_cache(maxsize=256)
 def _moments(q: float, noise: float) -> Array:
     """(alpha - 1) D at the known orders; inf where `dp_accounting` fails."""
-    values = sampled_gaussian_divergences(q, noise, _KNOWN[1:])
+    values = sampled_gaussian_divergences(q, noise, _KNOWN_ORDERS[1:])
     found = np.where(values >= 0.0, up(values, MILLIONS_OF_ROUNDINGS), np.inf)
-    return np.append(0.0, found * (_KNOWN[1:] - 1.0))
+    return np.append(0.0, found * (_KNOWN_ORDERS[1:] - 1.0))
 
 
 def largest_order(q: float, noise: float) -> float:

@@ -5,6 +5,9 @@ sigma_YS = sigma sqrt(eta/2), S_g = L and alpha eta S_g^2/(4 sigma_YS^2 b^2) = a
 r = L/(b sigma): what a Gaussian step costs.  Below c = 1 - eta lambda, l = n // b, K epochs and
 
 .. math:: \rho_j = \frac{r^2}{2}\, \frac{c^{2(j-1)}}{1 + c^2 + .. + c^{2(j-1)}}.
+
+The last section of the paper is logistic regression with norm-clipped gradients, on features that
+are normalised with noise.
 """
 
 from __future__ import annotations
@@ -34,8 +37,7 @@ from lastiterate.run.batch_rules.ordered import Cyclic, FullBatch, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/ye-shokri"
-
-_MOST_STEPS = 2_000_000
+_MAX_STEPS = 2_000_000
 
 
 def cite(where: str) -> Citation:
@@ -95,21 +97,6 @@ def full_batch(run: TrainingRun) -> ZCDPProfile:
     return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
-def _rates(run: TrainingRun) -> tuple[float, Array]:
-    """The common first term, and rho_j for the steps j = 1..l left from a participation on."""
-    x, length = constant_gap(run), run.batches.batches_per_epoch
-    j = np.arange(1, length + 1)
-    log_c = log_of(x)
-    kept, sums = np.exp(logs_of_powers(2.0 * log_c, j - 1)), sums_of_powers(2.0 * log_c, j)
-    rho = up(sensitivity_over_noise(run) ** 2 / 2.0 * kept / sums, THOUSANDS_OF_ROUNDINGS)
-    half = length // 2
-    later = length - half
-    # (1 - c^{2 later (K-1)})/(1 - c^{2 later}).
-    repeats = epochs(run) - 1
-    grown = geometric_sum(-math.expm1(2.0 * later * log_c), repeats)
-    return up(float(rho[half - 1] * grown), THOUSANDS_OF_ROUNDINGS), rho
-
-
 def fixed_order(run: TrainingRun) -> ZCDPProfile:
     r"""Renyi divergences of the last iterate for the last batch, the most exposed.
 
@@ -135,6 +122,21 @@ def fixed_order_by_position(run: TrainingRun) -> Sequence[ZCDPProfile]:
     """The guarantee of each batch, in order."""
     common, rho = _rates(run)
     return [ZCDPProfile(at_least(common + float(one), ulps=2)) for one in rho[::-1]]
+
+
+def _rates(run: TrainingRun) -> tuple[float, Array]:
+    """The common first term, and rho_j for the steps j = 1..l left from a participation on."""
+    x, length = constant_gap(run), run.batches.batches_per_epoch
+    j = np.arange(1, length + 1)
+    log_c = log_of(x)
+    kept, sums = np.exp(logs_of_powers(2.0 * log_c, j - 1)), sums_of_powers(2.0 * log_c, j)
+    rho = up(sensitivity_over_noise(run) ** 2 / 2.0 * kept / sums, THOUSANDS_OF_ROUNDINGS)
+    half = length // 2
+    later = length - half
+    # (1 - c^{2 later (K-1)})/(1 - c^{2 later}).
+    repeats = epochs(run) - 1
+    grown = geometric_sum(-math.expm1(2.0 * later * log_c), repeats)
+    return up(float(rho[half - 1] * grown), THOUSANDS_OF_ROUNDINGS), rho
 
 
 def shuffled(run: TrainingRun) -> RenyiProfile:
@@ -180,6 +182,7 @@ def sampled(run: TrainingRun) -> RenyiProfile:
 
 
 def _sampled_divergences(run: TrainingRun, orders: Array) -> Array:
+    """The logarithm of S_T over alpha - 1, at these orders."""
     less = orders - 1.0
     share = run.batches.batch_size / run.batches.examples
     lost = constant_gap(run) * (2.0 - constant_gap(run))
@@ -204,13 +207,64 @@ def _log_mean_exp(less: Array, rise: Array, share: float) -> Array:
     return np.where(less > 0.0, np.where(x < 50.0, small, large) / less, share * rise)
 
 
-_PROPER = (conditions.STRONGLY_CONVEX, conditions.BEST_STEP_AT_MOST)
+def clipped_logistic(run: TrainingRun) -> RenyiProfile:
+    r"""Renyi divergences of regularised logistic regression with norm-clipped gradients.
 
-_STEPS = (*conditions.GRADIENT_STEPS, *_PROPER)
+    **Bound.** As `shuffled`; with noise multiplier z, :math:`r^2/2 = 2/z^2`.
 
+    **Holds when.** clipping the norm of the unregularised gradient keeps the step a contraction.
+    That is so for two classes; their Proposition 5.2 claims it for any number, and for
+    three or more it is false: hence as published only.
+
+    **Tight.** As `shuffled`.
+
+    **Source.** Corollary 5.3.
+
+    **Computed as** `shuffled`.
+    """
+    return shuffled(run)
+
+
+def normalisation(*, noise_multiplier: float, order: float) -> float:
+    r"""The Renyi divergence of noisy feature means and squared means: eps_norm of Corollary 5.3.
+
+    :math:`\alpha/z^2`: two Gaussian mechanisms with noise z times the largest norm of one row.
+    That counts a row that is *left out*.  Corollary 5.3 is about a row that is replaced, for which
+    each of the two moves by up to twice as much, and the divergence is four times larger.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        z, the noise of each sum over the bound on one row's norm.
+    order : float
+        The order of the divergence.
+
+    Returns
+    -------
+    float
+        The divergence, to be added to that of the training.
+
+    Examples
+    --------
+    >>> round(normalisation(noise_multiplier=8.0, order=10.0), 5)
+    0.15625
+    """
+    z = _check.number("noise_multiplier", noise_multiplier, above=0.0)
+    alpha = _check.number("order", order, above=1.0)
+    return up(alpha / (z * z), FEW_ROUNDINGS)
+
+
+def _not_clipped(run: TrainingRun) -> str | None:
+    return None if run.clip_norm is not None else "clip_norm=None"
+
+
+_STEPS = (
+    *conditions.GRADIENT_STEPS,
+    conditions.STRONGLY_CONVEX,
+    conditions.BEST_STEP_AT_MOST,
+)
 ORDERED = (*_STEPS, conditions.SEVERAL_BATCHES, conditions.WHOLE_EPOCHS)
-
-_NOISY_DESCENT_BOUNDS = (
+BOUNDS = (
     Bound(
         id=f"{PAPER}/naive",
         gives="Renyi divergences that converge, slowly",
@@ -255,70 +309,12 @@ _NOISY_DESCENT_BOUNDS = (
         needs=(
             SECRET_ORDER,
             *_STEPS,
-            conditions.at_most_steps(_MOST_STEPS, "see random-order/sampled"),
+            conditions.at_most_steps(_MAX_STEPS, "see random-order/sampled"),
         ),
         certainty=Certainty.UPPER,
         source=cite("Theorem 4.3"),
         evaluate=sampled,
     ),
-)
-
-
-# Ye and Shokri 2022: logistic regression with norm-clipped gradients, on normalised features.
-
-
-def normalisation(*, noise_multiplier: float, order: float) -> float:
-    r"""The Renyi divergence of noisy feature means and squared means: eps_norm of Corollary 5.3.
-
-    :math:`\alpha/z^2`: two Gaussian mechanisms with noise z times the largest norm of one row.
-    That counts a row that is *left out*.  Corollary 5.3 is about a row that is replaced, for which
-    each of the two moves by up to twice as much, and the divergence is four times larger.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        z, the noise of each sum over the bound on one row's norm.
-    order : float
-        The order of the divergence.
-
-    Returns
-    -------
-    float
-        The divergence, to be added to that of the training.
-
-    Examples
-    --------
-    >>> round(normalisation(noise_multiplier=8.0, order=10.0), 5)
-    0.15625
-    """
-    z = _check.number("noise_multiplier", noise_multiplier, above=0.0)
-    alpha = _check.number("order", order, above=1.0)
-    return up(alpha / (z * z), FEW_ROUNDINGS)
-
-
-def clipped_logistic(run: TrainingRun) -> RenyiProfile:
-    r"""Renyi divergences of regularised logistic regression with norm-clipped gradients.
-
-    **Bound.** As `shuffled`; with noise multiplier z, :math:`r^2/2 = 2/z^2`.
-
-    **Holds when.** clipping the norm of the unregularised gradient keeps the step a contraction.
-    That is so for two classes; their Proposition 5.2 claims it for any number, and for
-    three or more it is false: hence as published only.
-
-    **Tight.** As `shuffled`.
-
-    **Source.** Corollary 5.3.
-
-    **Computed as** `shuffled`.
-    """
-    return shuffled(run)
-
-
-def _not_clipped(run: TrainingRun) -> str | None:
-    return None if run.clip_norm is not None else "clip_norm=None"
-
-
-_LOGISTIC_REGRESSION_BOUNDS = (
     Bound(
         id=f"{PAPER}/clipped-logistic",
         gives="Renyi divergences of shuffled logistic regression with norm clipping",
@@ -333,10 +329,3 @@ _LOGISTIC_REGRESSION_BOUNDS = (
         evaluate=clipped_logistic,
     ),
 )
-
-
-# Ye and Shokri 2022: Renyi divergences of strongly convex descent.
-
-__all__ = ["BOUNDS"]
-
-BOUNDS = (*_NOISY_DESCENT_BOUNDS, *_LOGISTIC_REGRESSION_BOUNDS)

@@ -1,4 +1,4 @@
-"""Batch rules: what each declares, and the register of all."""
+"""Batch rules: when and how the batches of a run are drawn, and the register of all rules."""
 
 from __future__ import annotations
 
@@ -12,16 +12,36 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import IntArray
 from lastiterate.errors import InvalidParameter
 
+Selection = slice | IntArray
+
+
+class Resampling(Enum):
+    """The times at which the examples of batches are drawn."""
+
+    NEVER = "never"
+    ONCE = "once, before the first step"
+    EACH_EPOCH = "before each epoch"
+    EACH_FEW_EPOCHS = "before every few epochs"
+    EACH_STEP = "before each step"
+
+
+class RandomSource(Protocol):
+    """The random draws that batches need: uniform, independent of the data, and secret."""
+
+    def permutation(self, count: int, /) -> IntArray: ...
+
+    def subset(self, count: int, size: int, /) -> IntArray: ...
+
+    def each_with_probability(
+        self, count: int, numerator: int, denominator: int, /
+    ) -> IntArray: ...
+
+    def each_to_a_position(
+        self, count: int, positions: int, numerator: int, denominator: int, /
+    ) -> IntArray: ...
+
+
 RULES: dict[str, type[BatchRule]] = {}
-
-
-def rules(*resampling: Resampling, exact_size: bool | None = None) -> tuple[type[BatchRule], ...]:
-    """The rules that draw at one of these times, with or without an exact batch size."""
-    return tuple(
-        rule
-        for rule in RULES.values()
-        if rule.resampling in resampling and exact_size in (None, rule.exact_size)
-    )
 
 
 @dataclass(frozen=True)
@@ -141,6 +161,11 @@ class BatchRule(ABC):
         return self.examples // self.batch_size
 
     @property
+    @abstractmethod
+    def steps_per_pass(self) -> int:
+        """How many steps users call an epoch."""
+
+    @property
     def steps_per_draw(self) -> int:
         """The steps of an epoch or, for some rules, of several epochs that are drawn together."""
         return self.batches_per_epoch
@@ -177,97 +202,6 @@ class BatchRule(ABC):
         """
         del probability
         return self.largest_size
-
-    def check_length(self, steps: int) -> None:
-        """A check that the rule can have this number of steps.
-
-        Parameters
-        ----------
-        steps : int
-            The length of the run.
-
-        Raises
-        ------
-        InvalidParameter
-            If it cannot.
-
-        Examples
-        --------
-        >>> from lastiterate import FixedOrder
-        >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).check_length(steps=4)
-        """
-        del steps
-
-    def stopped(self, steps: int) -> BatchRule:
-        """The rule of the same run if it stops early.
-
-        Parameters
-        ----------
-        steps : int
-            The steps that are taken.
-
-        Returns
-        -------
-        BatchRule
-            The rule.
-
-        Examples
-        --------
-        >>> from lastiterate import FixedOrder
-        >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).stopped(steps=3)
-        FixedOrder(examples=9, batch_size=3, positions=(2,))
-        """
-        del steps
-        return self
-
-    def described(self) -> str:
-        """The batches in words, after "100 steps of noisy gradient descent, ...".
-
-        Returns
-        -------
-        str
-            A clause.
-
-        Examples
-        --------
-        >>> from lastiterate import Cyclic
-        >>> Cyclic(examples=100, batch_size=10).described()
-        'batches of 10 of 100 examples in the same order every epoch'
-        """
-        return f"batches of {self.batch_size:,} of {self.examples:,} examples {self.in_words}"
-
-    def stated(self, *, secret: bool) -> str:
-        """The claims for which the person who describes a run vouches, after "you state that".
-
-        Parameters
-        ----------
-        secret : bool
-            Whether the guarantee needs the order to be secret.
-
-        Returns
-        -------
-        str
-            A clause.
-
-        Examples
-        --------
-        >>> from lastiterate import FullBatch
-        >>> FullBatch(examples=100).stated(secret=False)
-        'every step averages the gradients of all 100 examples'
-        """
-        how = self.in_secret if secret else self.openly
-        return (
-            f"every batch has exactly {self.batch_size:,} of {self.examples:,} examples, "
-            f"{how}{self._left_over()}"
-        )
-
-    def _left_over(self) -> str:
-        return ""
-
-    @property
-    @abstractmethod
-    def steps_per_pass(self) -> int:
-        """How many steps users call an epoch."""
 
     @property
     @abstractmethod
@@ -326,6 +260,32 @@ class BatchRule(ABC):
         array([ 3, 13, 23])
         """
 
+    def most_participations(self, steps: int) -> int:
+        """The most steps in which one example may take part.
+
+        Parameters
+        ----------
+        steps : int
+            The length of the run.
+
+        Returns
+        -------
+        int
+            The number of steps.
+
+        Examples
+        --------
+        >>> from lastiterate import Cyclic
+        >>> Cyclic(examples=100, batch_size=10).most_participations(steps=25)
+        3
+        """
+        if self.period is not None:
+            return -(-steps // self.period)
+        return max(
+            self.participations(position, steps).size
+            for position in range(self.position_count(steps))
+        )
+
     @abstractmethod
     def longest_wait(self, steps: int) -> int:
         """The most steps from a participation up to the next one, or up to the end.
@@ -346,6 +306,73 @@ class BatchRule(ABC):
         >>> Cyclic(examples=100, batch_size=10).longest_wait(steps=25)
         10
         """
+
+    def check_length(self, steps: int) -> None:
+        """A check that the rule can have this number of steps.
+
+        Parameters
+        ----------
+        steps : int
+            The length of the run.
+
+        Raises
+        ------
+        InvalidParameter
+            If it cannot.
+
+        Examples
+        --------
+        >>> from lastiterate import FixedOrder
+        >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).check_length(steps=4)
+        """
+        del steps
+
+    def stopped(self, steps: int) -> BatchRule:
+        """The rule of the same run if it stops early.
+
+        Parameters
+        ----------
+        steps : int
+            The steps that are taken.
+
+        Returns
+        -------
+        BatchRule
+            The rule.
+
+        Examples
+        --------
+        >>> from lastiterate import FixedOrder
+        >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).stopped(steps=3)
+        FixedOrder(examples=9, batch_size=3, positions=(2,))
+        """
+        del steps
+        return self
+
+    def arrangement(self, source: RandomSource) -> IntArray | None:
+        """The order in which examples are laid out before training.
+
+        Parameters
+        ----------
+        source : RandomSource
+            The random draws.
+
+        Returns
+        -------
+        array of int or None
+            None leaves them as they are.
+
+        Examples
+        --------
+        >>> from lastiterate import Cyclic, ShuffledOnce
+        >>> from lastiterate.train.noise import randomness
+        >>> Cyclic(examples=100, batch_size=10).arrangement(randomness(0)) is None
+        True
+        >>> ShuffledOnce(examples=100, batch_size=10).arrangement(randomness(0)).shape
+        (100,)
+        """
+        del source
+        return None
 
     @abstractmethod
     def selections(self, source: RandomSource) -> Iterator[Selection]:
@@ -375,84 +402,56 @@ class BatchRule(ABC):
         [slice(0, 10, None), slice(10, 20, None)]
         """
 
-    def arrangement(self, source: RandomSource) -> IntArray | None:
-        """The order in which examples are laid out before training.
-
-        Parameters
-        ----------
-        source : RandomSource
-            The random draws.
+    def described(self) -> str:
+        """The batches in words, after "100 steps of noisy gradient descent, ...".
 
         Returns
         -------
-        array of int or None
-            None leaves them as they are.
-
-        Examples
-        --------
-        >>> from lastiterate import Cyclic, ShuffledOnce
-        >>> from lastiterate.train.noise import randomness
-        >>> Cyclic(examples=100, batch_size=10).arrangement(randomness(0)) is None
-        True
-        >>> ShuffledOnce(examples=100, batch_size=10).arrangement(randomness(0)).shape
-        (100,)
-        """
-        del source
-        return None
-
-    def most_participations(self, steps: int) -> int:
-        """The most steps in which one example may take part.
-
-        Parameters
-        ----------
-        steps : int
-            The length of the run.
-
-        Returns
-        -------
-        int
-            The number of steps.
+        str
+            A clause.
 
         Examples
         --------
         >>> from lastiterate import Cyclic
-        >>> Cyclic(examples=100, batch_size=10).most_participations(steps=25)
-        3
+        >>> Cyclic(examples=100, batch_size=10).described()
+        'batches of 10 of 100 examples in the same order every epoch'
         """
-        if self.period is not None:
-            return -(-steps // self.period)
-        return max(
-            self.participations(position, steps).size
-            for position in range(self.position_count(steps))
+        return f"batches of {self.batch_size:,} of {self.examples:,} examples {self.in_words}"
+
+    def stated(self, *, secret: bool) -> str:
+        """The claims for which the person who describes a run vouches, after "you state that".
+
+        Parameters
+        ----------
+        secret : bool
+            Whether the guarantee needs the order to be secret.
+
+        Returns
+        -------
+        str
+            A clause.
+
+        Examples
+        --------
+        >>> from lastiterate import FullBatch
+        >>> FullBatch(examples=100).stated(secret=False)
+        'every step averages the gradients of all 100 examples'
+        """
+        how = self.in_secret if secret else self.openly
+        return (
+            f"every batch has exactly {self.batch_size:,} of {self.examples:,} examples, "
+            f"{how}{self._remainder_clause()}"
         )
 
-
-# The order of batches: when it is drawn, which steps may see an example, what a step sees.
-
-Selection = slice | IntArray
-
-
-class Resampling(Enum):
-    """The times at which the examples of batches are drawn."""
-
-    NEVER = "never"
-    ONCE = "once, before the first step"
-    EACH_EPOCH = "before each epoch"
-    EACH_FEW_EPOCHS = "before every few epochs"
-    EACH_STEP = "before each step"
+    def _remainder_clause(self) -> str:
+        """What becomes of the examples that fill no batch of an epoch, after a semicolon."""
+        return ""
 
 
-class RandomSource(Protocol):
-    """The random draws that batches need: uniform, independent of the data, and secret."""
-
-    def permutation(self, count: int, /) -> IntArray: ...
-
-    def subset(self, count: int, size: int, /) -> IntArray: ...
-
-    def each_with_probability(
-        self, count: int, numerator: int, denominator: int, /
-    ) -> IntArray: ...
-
-    def each_to_a_position(
-        self, count: int, positions: int, numerator: int, denominator: int, /
-    ) -> IntArray: ...
+def rules(*resampling: Resampling, exact_size: bool | None = None) -> tuple[type[BatchRule], ...]:
+    """The rules that draw at one of these times, with or without an exact batch size."""
+    return tuple(
+        rule
+        for rule in RULES.values()
+        if rule.resampling in resampling and exact_size in (None, rule.exact_size)
+    )

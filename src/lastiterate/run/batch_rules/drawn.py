@@ -1,4 +1,8 @@
-"""Rules that draw the batch of every step anew."""
+"""Rules by which batches are drawn in secret rather than cut from an order of the examples.
+
+Every step draws its batch anew, or every example draws its batch of an epoch on its own, or its
+steps among those of several epochs, so that all take part equally often.
+"""
 
 from __future__ import annotations
 
@@ -209,9 +213,6 @@ class SampledWithoutReplacement(SampledRule):
         return source.subset(self.examples, self.batch_size)
 
 
-# Rules by which every example draws its batch of an epoch on its own.
-
-
 class _Bins(InOrder, abstract=True):
     """A rule by which positions are drawn independently, each with probability batch_size/examples.
 
@@ -236,11 +237,11 @@ class _Bins(InOrder, abstract=True):
         bins: list[IntArray] = []
         for epoch in self._epochs():
             if not bins or self.resampling is Resampling.EACH_EPOCH:
-                bins = self._thrown(source)
+                bins = self._draw_bins(source)
             for position in epoch.tolist():
                 yield bins[position]
 
-    def _thrown(self, source: RandomSource) -> list[IntArray]:
+    def _draw_bins(self, source: RandomSource) -> list[IntArray]:
         """The examples of each batch of an epoch."""
         length = self.batches_per_epoch
         drawn = source.each_to_a_position(self.examples, length, self.batch_size, self.examples)
@@ -326,9 +327,6 @@ class BallsAndBinsEachEpoch(_Bins):
     @property
     def period(self) -> int | None:
         return None
-
-
-# A rule by which every example takes part equally often.
 
 
 @dataclass(frozen=True)

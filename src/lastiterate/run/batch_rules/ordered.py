@@ -1,4 +1,7 @@
-"""Rules that give every example a position, and those of them whose order is fixed."""
+"""Rules that give every example a position.
+
+Their order is fixed, or they shuffle in secret: the examples, or fixed blocks of consecutive ones.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,7 @@ from lastiterate._numerics.rounding import IntArray
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Resampling, Selection
 
-_MOST_LISTED = 8
-
+_MAX_LISTED = 8
 _FOLLOW_FROM_POSITIONS = (
     "period",
     "position_count",
@@ -26,10 +28,10 @@ _FOLLOW_FROM_POSITIONS = (
     "selections",
 )
 
-
-def _defined_at(cls: type, name: str) -> int:
-    """How far up its bases a class finds this attribute."""
-    return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
+# For those who say only "shuffled".
+SHUFFLED = (
+    "'shuffled-each-epoch' is what DataLoader(shuffle=True) does; 'shuffled-once' keeps one order"
+)
 
 
 class PositionedRule(BatchRule, abstract=True):
@@ -129,9 +131,14 @@ class PositionedRule(BatchRule, abstract=True):
         length = self.batches_per_epoch
         return (self.position_at(np.arange(start, start + length)) for start in count(0, length))
 
-    def _left_over(self) -> str:
+    def _remainder_clause(self) -> str:
         rest = self.examples % self.batch_size
         return f"; the {rest:,} left over sit out the epoch" if rest else ""
+
+
+def _defined_at(cls: type, name: str) -> int:
+    """How far up its bases a class finds this attribute."""
+    return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
 
 
 class InOrder(PositionedRule, abstract=True):
@@ -281,27 +288,19 @@ class FixedOrder(PositionedRule):
         raise InvalidParameter("batches", self, must_be=must_be)
 
     def stated(self, *, secret: bool) -> str:
-        most_exposed = f", and none is more exposed than the one seen in {self._listed()}"
+        most_exposed = f", and none is more exposed than the one seen in {self._list_steps()}"
         return (
             f"every batch has exactly {self.batch_size:,} of {self.examples:,} examples, "
-            f"{self.openly}{most_exposed}{self._left_over()}"
+            f"{self.openly}{most_exposed}{self._remainder_clause()}"
         )
 
-    def _listed(self) -> str:
+    def _list_steps(self) -> str:
         steps = [f"{step:,}" for step in self.positions]
         if not steps:
             return "no step"
-        if len(steps) > _MOST_LISTED:
+        if len(steps) > _MAX_LISTED:
             return f"{len(steps):,} steps, from {steps[0]} to {steps[-1]}"
         return ("step " if len(steps) == 1 else "steps ") + ", ".join(steps)
-
-
-# Rules that shuffle in secret: the examples, or fixed blocks of consecutive examples.
-
-# For those who say only "shuffled".
-SHUFFLED = (
-    "'shuffled-each-epoch' is what DataLoader(shuffle=True) does; 'shuffled-once' keeps one order"
-)
 
 
 class _Blocks(InOrder, abstract=True):

@@ -17,6 +17,24 @@ and the other data set's gradient differs from it by at most s_k at every x.  Wi
 
 Then what is released is mu-GDP with :math:`\mu^2 = \sum_k s_k^2/\kappa_k`.  The proof, and that of
 what `Start` and `delayed` directions stand for, is on docs/momentum.md.
+
+**The search** for matrices is a convex programme solved by Newton steps: over :math:`X_k \succ 0`
+and :math:`\kappa_k > 0` it minimises :math:`\sum_k w_k/\kappa_k` subject to
+
+.. math:: X_k + N_k \succeq A_k(l) X_{k-1} A_k(l)' + \kappa_k E_k \quad (k < T), \qquad
+          f'\big(A_T(l) X_{T-1} A_T(l)' + \kappa_T E_T - N_T\big) \le \rho^2
+
+at both ends l of the curvature, and :math:`X_k \preceq` `caps[k]`, which keeps the feasible set
+bounded.  Here N_k is the covariance of the noise, E_k the direction of what the example adds in
+step k, with the weight w_k (0 where it takes no part), f the entries of F'F, and rho the noise on
+release.  A logarithmic barrier keeps every iterate strictly feasible, and Newton's matrix has
+blocks for neighbouring steps only.  Nothing in the search is rigorous: what is found is checked in
+intervals by `certified_kappas`.
+
+**Its start** is found step by step from the last one to the first.  A X A' is at most Q, for Q > 0,
+just where :math:`X^{-1} \ge A' Q^{-1} A`.  So for given kappa, each X_{k-1} is chosen as large as
+the next one allows at both ends of the curvature.  From there Newton steps need not enlarge the
+matrices little by little.
 """
 
 from __future__ import annotations
@@ -41,9 +59,18 @@ from lastiterate.shifts.momentum.recursion import (
     mixed,
 )
 
-_MARGIN = 1e-7  # of every kappa, left to roundings
-
+_KAPPA_MARGIN = 1e-7  # of every kappa, left to roundings
 _INNER, _LAST = slice(None, -1), slice(-1, None)
+_SHARPER, _CENTRED = 3.0, 0.5  # by which a barrier is weakened, and the decrement to do so at
+_HASTY_SHARPER, _HASTY_CENTRED = 20.0, 5.0  # the same where a given objective is enough
+_MAX_NEWTON_STEPS = 100  # for one barrier
+_MAX_NEWTON_STEPS_IN_ALL = 600
+_RELATIVE_GAP = 2e-4  # of the objective: the nominal distance to the optimum at which to stop
+_BLOCK_SIZE = 4  # kappa_k and the three entries of X_k
+_RIDGE = 1e-14  # added to a diagonal of ones
+_NOISE_SHARE = 0.5  # of the noise, left for kappa where the example takes part
+_STRICT_SHARE = 0.02  # by which the start is strictly feasible, at the most
+_NELDER_MEAD: Any = {"xatol": 1e-10, "fatol": 1e-15, "maxiter": 2_000}
 
 Entries = tuple[Interval, Interval, Interval]
 """(a, b, c) of symmetric matrices ((a, b), (b, c))."""
@@ -97,38 +124,33 @@ def certified_kappas(run: LinearRun, matrices: Array, start: float = 0.0) -> Arr
         return None
     a00, a01, a10, a11, b0, b1 = run.recursion.enclosed_entries()
     own = (b0 * b0, b0 * b1, b1 * b1)
-    noise = _times(Interval.exact(run.noise) * Interval.exact(run.noise), own)
+    noise = _scale_by(Interval.exact(run.noise) * Interval.exact(run.noise), own)
     added = _directions(run, own)
     kappa = np.full(run.steps, np.inf)
     rooms = []
     for end in run.curvature:
         curve = Interval.exact(np.full(run.steps, end))
         moved = image((a00 + curve * b0, a01, a10 + curve * b1, a11), before)
-        room = _less(_sum(states, _cut(noise, _INNER)), _cut(moved, _INNER))
+        room = _subtract(_add(states, _cut(noise, _INNER)), _cut(moved, _INNER))
         rooms.append(room)
         inner = there[:-1]
         if np.any(inner):
             with np.errstate(all="ignore"):  # what fails is refused below
                 found = largest_multiple(
-                    _middle(_cut(room, inner)), _middle(_cut(_cut(added, _INNER), inner))
+                    middle(_cut(room, inner)), middle(_cut(_cut(added, _INNER), inner))
                 )
-            kappa[:-1][inner] = np.minimum(kappa[:-1][inner], down(found, _MARGIN))
-        last = _released(run, _cut(noise, _LAST)) - _released(run, _cut(moved, _LAST))
+            kappa[:-1][inner] = np.minimum(kappa[:-1][inner], down(found, _KAPPA_MARGIN))
+        last = _released_variance(run, _cut(noise, _LAST)) - _released_variance(
+            run, _cut(moved, _LAST)
+        )
         last = last + Interval.exact([run.release_noise]) * Interval.exact([run.release_noise])
         if there[-1]:
-            kappa[-1] = min(kappa[-1], _quotient_below(last, _released(run, _cut(added, _LAST))))
+            kappa[-1] = min(
+                kappa[-1], _quotient_below(last, _released_variance(run, _cut(added, _LAST)))
+            )
         elif not last.is_not_negative:
             return None
-    return kappa if _proved(run, rooms, added, kappa) else None
-
-
-def _proved(run: LinearRun, rooms: list[Entries], added: Entries, kappa: Array) -> bool:
-    there = run.sensitivity > 0.0
-    if not np.all(kappa[there] > 0.0):
-        return False
-    used = Interval.exact(np.where(there, kappa, 0.0)[:-1])
-    taken = _times(used, _cut(added, _INNER))
-    return all(has_no_negative_eigenvalue(_less(room, taken)) for room in rooms)
+    return kappa if _leave_room(run, rooms, added, kappa) else None
 
 
 def _states_before(run: LinearRun, states: Entries, start: float) -> Entries | None:
@@ -138,7 +160,7 @@ def _states_before(run: LinearRun, states: Entries, start: float) -> Entries | N
         matrix = _exact(run.start.matrix[None])
         if not (start > 0.0 and has_no_negative_eigenvalue(matrix)):
             return None
-        first = _times(Interval.exact([start]), matrix)
+        first = _scale_by(Interval.exact([start]), matrix)
     x, y, z = (
         Interval(np.append(one.low, rest.low), np.append(one.high, rest.high))
         for one, rest in zip(first, states, strict=True)
@@ -147,6 +169,7 @@ def _states_before(run: LinearRun, states: Entries, start: float) -> Entries | N
 
 
 def _directions(run: LinearRun, own: Entries) -> Entries:
+    """What the example adds in each step: `own`, B_k B_k', but where it is delayed."""
     if run.delayed is None or run.directions is None:
         return own
     x, y, z = (
@@ -168,7 +191,7 @@ def image(step: Step, state: Entries) -> Entries:
     return top0 * a00 + top1 * a01, top0 * a10 + top1 * a11, low0 * a10 + low1 * a11
 
 
-def _released(run: LinearRun, matrix: Entries) -> Interval:
+def _released_variance(run: LinearRun, matrix: Entries) -> Interval:
     """F X F'."""
     first, second = (Interval.exact([weight]) for weight in run.recursion.released)
     cross = first * second * matrix[1]
@@ -176,10 +199,21 @@ def _released(run: LinearRun, matrix: Entries) -> Interval:
 
 
 def _quotient_below(numerator: Interval, denominator: Interval) -> float:
+    """A number that the quotient is surely not below; 0 where it may be negative."""
     if not (numerator.low[0] > 0.0 and denominator.high[0] > 0.0):
         return 0.0
     with np.errstate(over="ignore"):  # the float below inf is a bound, too
         return float(np.nextafter(numerator.low[0] / denominator.high[0], -np.inf))
+
+
+def _leave_room(run: LinearRun, rooms: list[Entries], added: Entries, kappa: Array) -> bool:
+    """Whether these kappas are positive and no more than there is room for, in intervals."""
+    there = run.sensitivity > 0.0
+    if not np.all(kappa[there] > 0.0):
+        return False
+    used = Interval.exact(np.where(there, kappa, 0.0)[:-1])
+    taken = _scale_by(used, _cut(added, _INNER))
+    return all(has_no_negative_eigenvalue(_subtract(room, taken)) for room in rooms)
 
 
 def has_no_negative_eigenvalue(matrix: Entries) -> bool:
@@ -193,15 +227,15 @@ def _exact(entries: Array) -> Entries:
     return x, y, z
 
 
-def _sum(one: Entries, other: Entries) -> Entries:
+def _add(one: Entries, other: Entries) -> Entries:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
-def _less(one: Entries, other: Entries) -> Entries:
+def _subtract(one: Entries, other: Entries) -> Entries:
     return one[0] - other[0], one[1] - other[1], one[2] - other[2]
 
 
-def _times(factor: Interval, matrix: Entries) -> Entries:
+def _scale_by(factor: Interval, matrix: Entries) -> Entries:
     return factor * matrix[0], factor * matrix[1], factor * matrix[2]
 
 
@@ -209,40 +243,8 @@ def _cut(matrix: Entries, which: Any) -> Entries:
     return matrix[0][which], matrix[1][which], matrix[2][which]
 
 
-def _middle(matrix: Entries) -> Array:
+def middle(matrix: Entries) -> Array:
     return np.stack([0.5 * (part.low + part.high) for part in matrix], axis=-1)
-
-
-# The search for a certificate of a linear recursion: a convex programme solved by Newton steps.
-#
-# Over matrices :math:`X_k \succ 0` and numbers :math:`\kappa_k > 0` it minimises
-# :math:`\sum_k w_k/\kappa_k` subject to
-#
-# .. math:: X_k + N_k \succeq A_k(l) X_{k-1} A_k(l)' + \kappa_k E_k \quad (k < T), \qquad
-#           f'\big(A_T(l) X_{T-1} A_T(l)' + \kappa_T E_T - N_T\big) \le \rho^2
-#
-# at both ends l of the curvature, and :math:`X_k \preceq` `caps[k]`, which keeps the feasible set
-# bounded.  Here N_k is the covariance of the noise, E_k the direction of what the example adds in
-# step k, with the weight w_k (0 where it takes no part), f the entries of F'F, and rho the noise on
-# release.
-#
-# A logarithmic barrier keeps every iterate strictly feasible, and Newton's matrix has blocks for
-# neighbouring steps only.  Nothing here is rigorous: what is found is checked in intervals by
-# `certificate`.
-
-_SHARPER, _CENTRED = 3.0, 0.5  # by which a barrier is weakened, and the decrement to do so at
-
-_HASTY_SHARPER, _HASTY_CENTRED = 20.0, 5.0  # the same where a given objective is enough
-
-_MOST_NEWTON_STEPS = 100  # for one barrier
-
-_ENOUGH = 2e-4  # of the objective: the nominal distance to the optimum at which to stop
-
-_MOST_STEPS_IN_ALL = 600
-
-_BLOCK = 4  # kappa_k and the three entries of X_k
-
-_RIDGE = 1e-14
 
 
 @dataclass(frozen=True)
@@ -337,8 +339,8 @@ def solve(programme: Programme, matrices: Array, enough: float = 0.0) -> Array:
     weight = constraints / programme.cost(kappa)
     sharper, centred = (_HASTY_SHARPER, _HASTY_CENTRED) if enough > 0.0 else (_SHARPER, _CENTRED)
     taken = 0
-    while taken < _MOST_STEPS_IN_ALL:
-        for _ in range(_MOST_NEWTON_STEPS):
+    while taken < _MAX_NEWTON_STEPS_IN_ALL:
+        for _ in range(_MAX_NEWTON_STEPS):
             moved = _newton_step(programme, weight, kappa, matrices)
             taken += 1
             if moved is None:
@@ -348,7 +350,7 @@ def solve(programme: Programme, matrices: Array, enough: float = 0.0) -> Array:
                 return matrices
             if decrement < centred:
                 break
-        if constraints / weight < _ENOUGH * programme.cost(kappa):
+        if constraints / weight < _RELATIVE_GAP * programme.cost(kappa):
             break
         weight *= sharper
     return matrices
@@ -413,29 +415,14 @@ def _room_for_numbers(now: Array, change: Array) -> float:
     return float(np.min(now[falling] / -change[falling], initial=np.inf))
 
 
-def _derivatives(matrix: Array) -> tuple[Array, Array]:
-    """Gradient and Hessian of minus the logarithm of the determinant; the last axis is the step.
-
-    That axis is long and the others are short, so sums over them are written out below.
-    """
-    x, y, z = matrix.T
-    inverse = 1.0 / (x * z - y * y)
-    slope = np.stack([-z, 2.0 * y, -x]) * inverse
-    curve = slope[:, None] * slope[None]
-    curve[0, 2] -= inverse
-    curve[2, 0] -= inverse
-    curve[1, 1] += 2.0 * inverse
-    return slope, curve
-
-
 def _direction(
     programme: Programme, weight: float, kappa: Array, matrices: Array, left: Array, last: Array
 ) -> tuple[Array, Array, float]:
     """Newton's direction for kappa and the matrices, and the squared decrement."""
     steps, there = programme.steps, programme.takes_part
-    gradient = np.zeros((_BLOCK, steps))
-    own = np.zeros((_BLOCK, _BLOCK, steps))  # second derivatives within a step
-    before = np.zeros((_BLOCK, _BLOCK, steps))  # with those of the step before
+    gradient = np.zeros((_BLOCK_SIZE, steps))
+    own = np.zeros((_BLOCK_SIZE, _BLOCK_SIZE, steps))  # second derivatives within a step
+    before = np.zeros((_BLOCK_SIZE, _BLOCK_SIZE, steps))  # with those of the step before
     for sign, matrix in ((1.0, matrices), (-1.0, programme.below_caps(matrices))):
         slope, curve = _derivatives(matrix)
         gradient[1:, :-1] += sign * slope
@@ -467,7 +454,22 @@ def _direction(
     own[0, 0, there] += 2.0 * pull / kappa[there] + 1.0 / kappa[there] ** 2
     own[0, 0, ~there] = 1.0
     own[1:, 1:, -1] = np.eye(3)
-    return _solved(gradient, own, before)
+    return _solve_in_blocks(gradient, own, before)
+
+
+def _derivatives(matrix: Array) -> tuple[Array, Array]:
+    """Gradient and Hessian of minus the logarithm of the determinant; the last axis is the step.
+
+    That axis is long and the others are short, so sums over them are written out below.
+    """
+    x, y, z = matrix.T
+    inverse = 1.0 / (x * z - y * y)
+    slope = np.stack([-z, 2.0 * y, -x]) * inverse
+    curve = slope[:, None] * slope[None]
+    curve[0, 2] -= inverse
+    curve[2, 0] -= inverse
+    curve[1, 1] += 2.0 * inverse
+    return slope, curve
 
 
 def _products(left: Array, right: Array) -> Array:
@@ -476,37 +478,24 @@ def _products(left: Array, right: Array) -> Array:
     return np.asarray(first + second + third)
 
 
-def _solved(gradient: Array, own: Array, before: Array) -> tuple[Array, Array, float]:
+def _solve_in_blocks(gradient: Array, own: Array, before: Array) -> tuple[Array, Array, float]:
     """The solution for a matrix with these blocks, of which `own` is given below its diagonal."""
     steps = gradient.shape[1]
-    size = steps * _BLOCK
-    bands = np.zeros((2 * _BLOCK, size))
-    for i in range(_BLOCK):
+    size = steps * _BLOCK_SIZE
+    bands = np.zeros((2 * _BLOCK_SIZE, size))
+    for i in range(_BLOCK_SIZE):
         for j in range(i + 1):
-            bands[i - j, j::_BLOCK] = own[i, j]
-        for j in range(_BLOCK):
-            bands[_BLOCK + i - j, j : size - _BLOCK : _BLOCK] = before[i, j, 1:]
+            bands[i - j, j::_BLOCK_SIZE] = own[i, j]
+        for j in range(_BLOCK_SIZE):
+            bands[_BLOCK_SIZE + i - j, j : size - _BLOCK_SIZE : _BLOCK_SIZE] = before[i, j, 1:]
     scale = 1.0 / np.sqrt(bands[0])
-    for band in range(2 * _BLOCK):
+    for band in range(2 * _BLOCK_SIZE):
         bands[band, : size - band] *= scale[: size - band] * scale[band:]
     bands[0] += _RIDGE
     target = -gradient.T.ravel() * scale
     solution = solveh_banded(bands, target, lower=True, overwrite_ab=True, check_finite=False)
-    moves = (scale * solution).reshape(steps, _BLOCK)
+    moves = (scale * solution).reshape(steps, _BLOCK_SIZE)
     return moves[:, 0], moves[:-1, 1:], float(solution @ target)
-
-
-# A strictly feasible start for the programme, step by step from the last one to the first.
-#
-# A X A' is at most Q, for Q > 0, just where :math:`X^{-1} \ge A' Q^{-1} A`.  So for given kappa,
-# each
-# X_{k-1} is chosen as large as the next one allows at both ends of the curvature.  From there
-# Newton
-# steps need not enlarge the matrices little by little.
-
-_SHARE = 0.5  # of the noise, left for kappa where the example takes part
-
-_STRICT = 0.02
 
 
 def backward_start(programme: Programme, ends: list[Array]) -> Array | None:
@@ -515,7 +504,7 @@ def backward_start(programme: Programme, ends: list[Array]) -> Array | None:
     `ends` are the steps A_k(l) at both ends of the curvature, in the programme's coordinates.
     """
     steps = programme.steps
-    strict = 1.0 + max(_STRICT / 10, min(_STRICT, 5.0 / steps))
+    strict = 1.0 + max(_STRICT_SHARE / 10, min(_STRICT_SHARE, 5.0 / steps))
     both = [one.reshape(steps, 4).tolist() for one in ends]
     noise, caps = programme.noise.tolist(), programme.caps.tolist()
     there = programme.takes_part.tolist()
@@ -529,12 +518,12 @@ def backward_start(programme: Programme, ends: list[Array]) -> Array | None:
             found[k - 1] = state
             if k == 1:
                 break
-            room = _plus(state, noise[k - 1], 1.0 - _SHARE if there[k - 1] else 1.0)
+            room = _add_multiple(state, noise[k - 1], 1.0 - _NOISE_SHARE if there[k - 1] else 1.0)
             if delayed[k - 1]:
-                room = (_SHARE * room[0], _SHARE * room[1], _SHARE * room[2])
-            pulled = [_pulled_back(_inverse(room), one[k - 1]) for one in both]
+                room = (_NOISE_SHARE * room[0], _NOISE_SHARE * room[1], _NOISE_SHARE * room[2])
+            pulled = [_pull_back(_inverse(room), one[k - 1]) for one in both]
             small = 1.0 / caps[k - 2]
-            joined = join(*(_plus(one, (1.0, 0.0, 1.0), small) for one in pulled))
+            joined = join(*(_add_multiple(one, (1.0, 0.0, 1.0), small) for one in pulled))
             inverse = (strict * joined[0], strict * joined[1], strict * joined[2])
     except (ZeroDivisionError, ValueError, OverflowError):
         return None
@@ -544,7 +533,7 @@ def backward_start(programme: Programme, ends: list[Array]) -> Array | None:
 def _last_inverse(programme: Programme) -> Symmetric:
     """The inverse of an X_{T-1} that leaves room for half of what the last step hides."""
     room = programme.release + float(programme.final @ programme.noise[-1])
-    room *= (1.0 - _SHARE if programme.takes_part[-1] else 1.0) * (1.0 - _STRICT)
+    room *= (1.0 - _NOISE_SHARE if programme.takes_part[-1] else 1.0) * (1.0 - _STRICT_SHARE)
     total = np.sum(programme.last_maps, axis=0) / room
     small = 1.0 / float(programme.caps[-1])
     return float(total[0]) + small, float(total[1]) / 2.0, float(total[2]) + small
@@ -558,7 +547,7 @@ def _inverse(matrix: Symmetric) -> Symmetric:
     return z / whole, -y / whole, x / whole
 
 
-def _plus(matrix: Symmetric, other: Symmetric, times: float) -> Symmetric:
+def _add_multiple(matrix: Symmetric, other: Symmetric, times: float) -> Symmetric:
     return (
         matrix[0] + times * other[0],
         matrix[1] + times * other[1],
@@ -566,16 +555,13 @@ def _plus(matrix: Symmetric, other: Symmetric, times: float) -> Symmetric:
     )
 
 
-def _pulled_back(matrix: Symmetric, step: list[float]) -> Symmetric:
+def _pull_back(matrix: Symmetric, step: list[float]) -> Symmetric:
     """A' Q A."""
     a00, a01, a10, a11 = step
     x, y, z = matrix
     left0, left1 = x * a00 + y * a10, y * a00 + z * a10
     right0, right1 = x * a01 + y * a11, y * a01 + z * a11
     return a00 * left0 + a10 * left1, a00 * right0 + a10 * right1, a01 * right0 + a11 * right1
-
-
-# A quadratic norm that no step of a linear recursion increases by more than a factor.
 
 
 @dataclass(frozen=True)
@@ -605,44 +591,42 @@ def common_norm(transitions: tuple[Array, Array]) -> CommonNorm:
     Any P serves: the rate is computed from it.
     """
     low, high = (tuple(map(float, step.ravel())) for step in transitions)
-    return _found_norm(low, high)
+    return _search_norm(low, high)
 
 
 @lru_cache(maxsize=64)
-def _found_norm(*entries: tuple[float, ...]) -> CommonNorm:
+def _search_norm(*entries: tuple[float, ...]) -> CommonNorm:
     from scipy.optimize import minimize  # slow to load, and not needed for plain steps
 
-    low, high = (np.array(step).reshape(2, 2) for step in entries)
-    transitions = (low, high)
-    scale = _scale(transitions)
+    transitions = [np.array(step).reshape(2, 2) for step in entries]
+    scale = _balance(transitions)
     scaled = [scale @ step @ np.linalg.inv(scale) for step in transitions]
 
     def rate(point: Array) -> float:
-        root = np.linalg.cholesky(_positive(point))
+        root = np.linalg.cholesky(_positive_matrix(point))
         inverse = np.linalg.inv(root)
         return max(float(np.linalg.norm(root.T @ step @ inverse.T, 2)) for step in scaled)
 
     found = min(
         (
-            minimize(rate, np.array([np.log(first), 0.0]), method="Nelder-Mead", options=_SEARCH)
+            minimize(
+                rate, np.array([np.log(first), 0.0]), method="Nelder-Mead", options=_NELDER_MEAD
+            )
             for first in (0.05, 0.3, 1.0, 3.0)
         ),
         key=lambda result: float(result.fun),
     )
-    matrix = scale.T @ _positive(found.x) @ scale
+    matrix = scale.T @ _positive_matrix(found.x) @ scale
     return CommonNorm(float(found.fun), matrix / matrix[0, 0])
 
 
-_SEARCH: Any = {"xatol": 1e-10, "fatol": 1e-15, "maxiter": 2_000}
-
-
-def _positive(point: Array) -> Array:
+def _positive_matrix(point: Array) -> Array:
     second = np.exp(np.clip(point[0], -30.0, 30.0))
     off = np.tanh(np.clip(point[1], -8.0, 8.0)) * np.sqrt(second)
     return np.array([[1.0, off], [off, second]])
 
 
-def _scale(transitions: tuple[Array, Array]) -> Array:
+def _balance(transitions: list[Array]) -> Array:
     """A diagonal matrix that makes the off-diagonal entries of the steps alike."""
     top = max(abs(float(step[0, 1])) for step in transitions)
     low = max(abs(float(step[1, 0])) for step in transitions)

@@ -1,4 +1,28 @@
-"""mu of what a linear recursion releases, for participations in known steps."""
+r"""mu of what a linear recursion releases, for participations in known steps and by epochs.
+
+**Epochs.** `MomentumEpochs` has the cost of a participation by its position in the last epoch, at
+worst over earlier ones.  Participations in earlier epochs are charged a little after the end of
+their epoch, in a direction that serves all positions in it (`delay`): so one certificate holds for
+a fixed and for a shuffled order.  Positions are told by their *tail*, the number of steps after
+them.
+
+**Delays.** Let :math:`E_0 \succeq B B'` and :math:`E_{j+1} \succeq A(l) E_j A(l)'` at both ends of
+the curvature.  A participation in step t may then be charged in a later step v, in the direction
+:math:`E_{v-t}` instead of B B': between the two :math:`\kappa E_{k-t}` is added to X_k, and every
+inequality of the certificate holds.  Here E_j is a multiple of P^-1, of the common norm, from some
+age on.  It is then the same for all older participations if that norm shrinks, and else grows with
+its rate.
+
+**The longest steps.** Distances shrink in some quadratic norm, at every curvature in [m, M], m > 0,
+if and only if the circle criterion holds (docs/momentum.md).  With the response
+:math:`L(z) = \eta N(z)/D(z)` of x to minus the gradient, :math:`D = (z - 1)(z - \beta)`, N = z for
+heavy ball and :math:`N = (1 + \beta) z - \beta` for Nesterov's form, and on all of |z| = 1,
+
+.. math:: |D|^2 + \eta (m + M) \operatorname{Re}(N \bar D) + \eta^2 m M |N|^2 > 0 ,
+
+which is a quadratic in :math:`y = 1 - \operatorname{Re} z \in [0, 2]`.  A longer step leaves every
+certificate as valid as it is.  It only lets mu grow with the number of steps.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +58,7 @@ from lastiterate.shifts.momentum.certificate import (
     has_no_negative_eigenvalue,
     image,
     is_surely,
+    middle,
     solve,
 )
 from lastiterate.shifts.momentum.recursion import (
@@ -44,22 +69,19 @@ from lastiterate.shifts.momentum.recursion import (
     outer,
 )
 
-_MOST_STEPS = 30_000  # solved for; earlier participations are composed
-
-_FAINT = 1e-4  # what is left of a distance where the past may be cut
-
-_LEAST_STEPS = 500
-
+_MAX_SOLVED_STEPS = 30_000  # solved for; earlier participations are composed
+_NEGLIGIBLE_DISTANCE = 1e-4  # what is left of a distance where the past may be cut
+_LEAST_KEPT_STEPS = 500
 _RATE_MARGIN = 1e-9
-
-_GENEROUS = 10.0
-
-_STRICTLY = 1e-4
-
-_FARTHEST, _FAINTEST = 30.0, -300.0  # logarithms of sizes of X_k against that of X_T
-
+_CAP_FACTOR = 10.0
+_LOG_SIZE_ROOM = 1e-4
+_LEAST_LOG_SIZE, _LARGEST_LOG_SIZE = -300.0, 30.0  # of X_k against that of X_T
+_SHARE_OF_TAIL = 6  # of a group's least tail: its delay
+_SIZE_MARGIN = 1e-6  # of every size, for roundings
+_LARGE_CAP = 1e6  # against the sizes of the matrices
+_LARGEST_LOG_GROWTH = 600.0  # of a growth that floats hold
+_STEP_HALVINGS = 60
 _Arguments = ParamSpec("_Arguments")
-
 _Result = TypeVar("_Result")
 
 
@@ -82,6 +104,32 @@ def none_beyond_floats(
     return guarded
 
 
+def recursion_mu(run: LinearRun, enough: float = 0.0) -> float:
+    """The mu for which what the run releases is surely mu-GDP, never above that of composition.
+
+    The search stops where mu^2 is at most `enough`.
+
+    **Bound.** The theorem of `certificate`, for the best matrices that a search found.
+
+    **Tight.** Within the search's tolerance of the programme's least value, which is a little
+    above what quadratic losses attain (docs/momentum.md).
+    """
+    if not np.any(run.sensitivity > 0.0):
+        return 0.0
+    energy = _certified_energy(run, enough)
+    composed = _composed_energy(run)
+    return at_least(math.sqrt(composed if energy is None else min(composed, energy)), ulps=4)
+
+
+@none_beyond_floats
+def _certified_energy(run: LinearRun, enough: float) -> float | None:
+    """mu^2 by the certificate that the search finds."""
+    found = certified(run, enough)
+    if found is None:
+        return None
+    return up(math.fsum(found.energies(run.sensitivity)) + found.before, FEW_ROUNDINGS)
+
+
 @dataclass(frozen=True)
 class Certified:
     """The certified kappa of each of the last steps, which is inf in steps without the example.
@@ -99,32 +147,6 @@ class Certified:
         return np.where(np.isinf(self.kappa), 0.0, costs)
 
 
-def recursion_mu(run: LinearRun, enough: float = 0.0) -> float:
-    """The mu for which what the run releases is surely mu-GDP, never above that of composition.
-
-    The search stops where mu^2 is at most `enough`.
-
-    **Bound.** The theorem of `certificate`, for the best matrices that a search found.
-
-    **Tight.** Within the search's tolerance of the programme's least value, which is a little
-    above what quadratic losses attain (docs/momentum.md).
-    """
-    if not np.any(run.sensitivity > 0.0):
-        return 0.0
-    energy = _certified_energy(run, enough)
-    composed = _composed(run)
-    return at_least(math.sqrt(composed if energy is None else min(composed, energy)), ulps=4)
-
-
-@none_beyond_floats
-def _certified_energy(run: LinearRun, enough: float) -> float | None:
-    """mu^2 by the certificate that the search finds."""
-    found = certified(run, enough)
-    if found is None:
-        return None
-    return up(math.fsum(found.energies(run.sensitivity)) + found.before, FEW_ROUNDINGS)
-
-
 @none_beyond_floats
 def certified(run: LinearRun, enough: float = 0.0) -> Certified | None:
     """The certificate that the search finds for these sensitivities; None where it finds none.
@@ -132,7 +154,7 @@ def certified(run: LinearRun, enough: float = 0.0) -> Certified | None:
     The search stops where the energy of all participations together is at most `enough`.
     """
     there = np.flatnonzero(run.sensitivity > 0.0)
-    run = _last(run, run.steps - int(there[0]))
+    run = _last_steps(run, run.steps - int(there[0]))
     norm = common_norm(last_transitions(run.recursion, run.curvature))
     kept, composed = _without_past(run, norm)
     if kept.steps == 1 and kept.start is None:
@@ -157,7 +179,8 @@ def certified(run: LinearRun, enough: float = 0.0) -> Certified | None:
     return None
 
 
-def _last(run: LinearRun, count: int) -> LinearRun:
+def _last_steps(run: LinearRun, count: int) -> LinearRun:
+    """The run of the last `count` steps alone."""
     first = run.steps - count
     return replace(
         run,
@@ -182,19 +205,22 @@ def _without_past(run: LinearRun, norm: CommonNorm) -> tuple[LinearRun, float]:
     Where distances shrink in the norm, older steps are a `Start` instead.
     """
     if norm.rate < 1.0 and run.recursion.is_constant:
-        kept = max(math.ceil(math.log(_FAINT) / math.log(max(norm.rate, TINY))), _LEAST_STEPS)
+        kept = max(
+            math.ceil(math.log(_NEGLIGIBLE_DISTANCE) / math.log(max(norm.rate, TINY))),
+            _LEAST_KEPT_STEPS,
+        )
         if 2 * kept < run.steps:
             start = _start(run, norm, run.steps - kept)
             if start is not None:
-                return replace(_last(run, kept), start=start), 0.0
-    first = run.steps - _MOST_STEPS
+                return replace(_last_steps(run, kept), start=start), 0.0
+    first = run.steps - _MAX_SOLVED_STEPS
     if first <= 0 or (run.delayed is not None and np.any(run.delayed[:first])):
         return run, 0.0
     past = replace(run, sensitivity=run.sensitivity[:first], noise=run.noise[:first])
-    return _last(run, _MOST_STEPS), _composed(replace(past, delayed=None))
+    return _last_steps(run, _MAX_SOLVED_STEPS), _composed_energy(replace(past, delayed=None))
 
 
-def _composed(run: LinearRun) -> float:
+def _composed_energy(run: LinearRun) -> float:
     """mu^2 of all participations where every iterate is released; inf for delayed ones."""
     if run.delayed is not None and np.any(run.delayed):
         return math.inf
@@ -223,7 +249,7 @@ def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
     inverse = as_entries(norm.inverse)
     directions = _past_directions(run, cut, b0, b1)
     room = (1.0 - rate) * inverse
-    share = min(float(largest_multiple(room, _middle(one))) for one in directions)
+    share = min(float(largest_multiple(room, middle(one)[0])) for one in directions)
     share = down(share, _RATE_MARGIN)
     left = Interval.exact([1.0]) - Interval.exact([rate])
     x, y, z = (left * Interval.exact([value]) for value in inverse)
@@ -250,10 +276,6 @@ def _past_directions(run: LinearRun, cut: int, b0: Interval, b1: Interval) -> li
     return found
 
 
-def _middle(matrix: Entries) -> Array:
-    return np.array([0.5 * float(part.low[0] + part.high[0]) for part in matrix])
-
-
 def _programme(run: LinearRun, norm: CommonNorm, unit: float) -> tuple[Programme, Array | None]:
     """The programme in coordinates in which the norm is Euclidean, and where to begin."""
     root = turned_to_noise(run.recursion, norm)
@@ -262,8 +284,7 @@ def _programme(run: LinearRun, norm: CommonNorm, unit: float) -> tuple[Programme
     ends = []
     for end in run.curvature:
         steps = np.stack([[a00 + end * b0, a01], [a10 + end * b1, a11]]).transpose(2, 0, 1)
-        turned = root @ steps @ back
-        ends.append(turned)
+        ends.append(root @ steps @ back)
     maps = np.stack(
         [congruence(one[:, 0, 0], one[:, 0, 1], one[:, 1, 0], one[:, 1, 1]) for one in ends]
     )
@@ -286,13 +307,15 @@ def _programme(run: LinearRun, norm: CommonNorm, unit: float) -> tuple[Programme
         weights = np.concatenate([[run.start.weight / largest**2], weights])
         growth = np.concatenate([[1.0], growth])
         ends = [np.concatenate([np.zeros((1, 2, 2)), one]) for one in ends]
-    logs = _sizes(growth)
+    logs = _log_sizes(growth)
     scale = float(np.max(noise[:, 0] + noise[:, 2]))
-    caps = _GENEROUS * (1_000.0 + run.steps) * scale * np.exp(np.clip(logs, 0.0, _FARTHEST))
+    caps = (
+        _CAP_FACTOR * (1_000.0 + run.steps) * scale * np.exp(np.clip(logs, 0.0, _LARGEST_LOG_SIZE))
+    )
     programme = Programme(
         maps, noise, directions, weights, final, (run.release_noise / unit) ** 2, caps
     )
-    return programme, _feasible(programme, ends, logs)
+    return programme, _feasible_matrices(programme, ends, logs)
 
 
 def turned_to_noise(recursion: Recursion, norm: CommonNorm) -> Array:
@@ -308,9 +331,9 @@ def turned_to_noise(recursion: Recursion, norm: CommonNorm) -> Array:
     return np.asarray(turn @ norm.root)
 
 
-def _feasible(programme: Programme, ends: list[Array], logs: Array) -> Array | None:
+def _feasible_matrices(programme: Programme, ends: list[Array], logs: Array) -> Array | None:
     """Strictly feasible matrices, the largest ones or else multiples of the identity."""
-    for matrices in (backward_start(programme, ends), _first_matrices(programme, logs)):
+    for matrices in (backward_start(programme, ends), _multiples_of_identity(programme, logs)):
         if matrices is not None:
             with np.errstate(all="ignore"):  # where floats fail it does not hold
                 kappa = 0.5 * programme.largest_kappa(matrices)
@@ -319,18 +342,9 @@ def _feasible(programme: Programme, ends: list[Array], logs: Array) -> Array | N
     return None
 
 
-def _sizes(growth: Array) -> Array:
-    """Logarithms of sizes of X_1 .. X_{T-1}, against the last, that steps leave room for."""
-    sizes = np.where(
-        growth < 1.0, 0.5 * np.log(np.maximum(growth, TINY)), np.log(growth) + _STRICTLY
-    )
-    logs = np.cumsum(sizes[:-1])
-    return np.asarray(np.minimum(logs - logs[-1], _FARTHEST))
-
-
-def _first_matrices(programme: Programme, logs: Array) -> Array | None:
+def _multiples_of_identity(programme: Programme, logs: Array) -> Array | None:
     """Strictly feasible multiples of the identity; None where sizes would differ too much."""
-    if logs.min() < _FAINTEST:
+    if logs.min() < _LEAST_LOG_SIZE:
         return None
     matrices = np.exp(logs)[:, None] * np.array([1.0, 0.0, 1.0])
     room = programme.release + float(programme.final @ programme.noise[-1])
@@ -338,28 +352,13 @@ def _first_matrices(programme: Programme, logs: Array) -> Array | None:
     return np.asarray(matrices * (0.25 * room / largest))
 
 
-# The cost of a participation by its position in the last epoch, at worst over earlier ones.
-#
-# Participations in earlier epochs are charged a little after the end of their epoch, in a direction
-# that serves all positions in it (`delay`): so one certificate holds for a fixed and for a shuffled
-# order.  Positions are told by their *tail*, the number of steps after them.
-
-_SHARE_OF_TAIL = 6  # of a group's least tail: its delay
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A participation in one of the steps `first` .. `last`, from 1, charged in step `charged`."""
-
-    name: str
-    first: int
-    last: int
-    charged: int
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the step is known, and the participation is charged in it."""
-        return self.first == self.last == self.charged > 1
+def _log_sizes(growth: Array) -> Array:
+    """Logarithms of sizes of X_1 .. X_{T-1}, against the last, that steps leave room for."""
+    sizes = np.where(
+        growth < 1.0, 0.5 * np.log(np.maximum(growth, TINY)), np.log(growth) + _LOG_SIZE_ROOM
+    )
+    logs = np.cumsum(sizes[:-1])
+    return np.asarray(np.minimum(logs - logs[-1], _LARGEST_LOG_SIZE))
 
 
 @dataclass(frozen=True)
@@ -500,21 +499,19 @@ class MomentumEpochs:
         return Delays(self.recursion, self.curvature)
 
 
-# A participation charged later than it happened.
-#
-# Let :math:`E_0 \succeq B B'` and :math:`E_{j+1} \succeq A(l) E_j A(l)'` at both ends of the
-# curvature.  A participation in step t may then be charged in a later step v, in the direction
-# :math:`E_{v-t}` instead of B B': between the two :math:`\kappa E_{k-t}` is added to X_k, and every
-# inequality of the certificate holds.
-#
-# Here E_j is a multiple of P^-1, of the common norm, from some age on.  It is then the same for all
-# older participations if that norm shrinks, and else grows with its rate.
+@dataclass(frozen=True)
+class _Part:
+    """A participation in one of the steps `first` .. `last`, from 1, charged in step `charged`."""
 
-_MARGIN = 1e-6  # of every size, for roundings
+    name: str
+    first: int
+    last: int
+    charged: int
 
-_LARGE = 1e6  # against the sizes of the matrices
-
-_LARGEST_LOG = 600.0  # of a growth that floats hold
+    @property
+    def is_exact(self) -> bool:
+        """Whether the step is known, and the participation is charged in it."""
+        return self.first == self.last == self.charged > 1
 
 
 @dataclass(frozen=True)
@@ -532,7 +529,7 @@ class Delays:
         size, growth = self._size(youngest), self._growth
         if size is None or growth is None:
             return None
-        return self._grown(size, growth, oldest - youngest)
+        return self._after_steps(size, growth, oldest - youngest)
 
     def first_step_direction(self, age: int) -> Array | None:
         """A matrix that charges a participation in the first step at this age.
@@ -542,17 +539,17 @@ class Delays:
         growth = self._growth
         *_, b0, b1 = (entry[:1] for entry in self.recursion.enclosed_entries())
         own = outer(0.5 * (b0.low[0] + b0.high[0]), 0.5 * (b1.low[0] + b1.high[0]))
-        size = up(1.0 / float(largest_multiple(self._inverse, own)), _MARGIN)
+        size = up(1.0 / float(largest_multiple(self._inverse, own)), _SIZE_MARGIN)
         x, y, z = (Interval.exact([size]) * Interval.exact([v]) for v in self._inverse)
         left = (x - b0 * b0, y - b0 * b1, z - b1 * b1)
         if growth is None or not has_no_negative_eigenvalue(left):
             return None
-        return self._grown(size, growth, age)
+        return self._after_steps(size, growth, age)
 
-    def _grown(self, size: float, growth: float, age: int) -> Array | None:
+    def _after_steps(self, size: float, growth: float, age: int) -> Array | None:
         """`size` P^-1 after so many steps; None beyond floating point."""
         log = age * math.log(growth)
-        if not log < _LARGEST_LOG:
+        if not log < _LARGEST_LOG_GROWTH:
             return None
         factor = up(math.exp(log), THOUSANDS_OF_ROUNDINGS)
         return np.asarray(up(size * factor, THOUSANDS_OF_ROUNDINGS) * self._inverse)
@@ -596,15 +593,15 @@ class Delays:
         own = outer(np.array(b0), np.array(b1))
         if age == 0:
             chain = self._inverse[None] / float(largest_multiple(self._inverse, own))
-            chain = up(chain, _MARGIN)
+            chain = up(chain, _SIZE_MARGIN)
         else:
             found = _chain(self._norm, self.recursion, self.curvature, age)
             if found is None:
                 return None
             # Each a little larger than the one before, so that all inequalities are strict.
-            larger = (1.0 + _MARGIN) ** np.arange(1, age + 2)
+            larger = (1.0 + _SIZE_MARGIN) ** np.arange(1, age + 2)
             chain = found / float(largest_multiple(found[0], own)) * larger[:, None]
-        size = up(1.0 / float(largest_multiple(self._inverse, chain[-1])), _MARGIN)
+        size = up(1.0 / float(largest_multiple(self._inverse, chain[-1])), _SIZE_MARGIN)
         return size if self._is_proved(chain, size) else None
 
     def _is_proved(self, chain: Array, size: float) -> bool:
@@ -644,10 +641,12 @@ def _chain(
     directions = np.broadcast_to(outer(pushed[0], pushed[1]), (age + 2, 3))
     weights = np.zeros(age + 2)
     weights[0] = 1.0
-    caps = np.full(age + 1, _LARGE)
+    caps = np.full(age + 1, _LARGE_CAP)
     caps[-1] = 1.0
     final = np.array([1.0, 0.0, 1.0])  # and so much room that it never matters
-    programme = Programme(maps, np.zeros((age + 2, 3)), directions, weights, final, _LARGE, caps)
+    programme = Programme(
+        maps, np.zeros((age + 2, 3)), directions, weights, final, _LARGE_CAP, caps
+    )
     first = backward_start(programme, ends)
     if first is None or not programme.holds_strictly(0.5 * programme.largest_kappa(first), first):
         return None
@@ -655,21 +654,21 @@ def _chain(
     return np.asarray(solve(programme, first) @ to_state.T)
 
 
-# The longest steps with which a run with momentum forgets how far two of its iterates are apart.
-#
-# Distances shrink in some quadratic norm, at every curvature in [m, M], m > 0, if and only if the
-# circle criterion holds (docs/momentum.md).  With the response :math:`L(z) = \eta N(z)/D(z)` of x
-# to
-# minus the gradient, :math:`D = (z - 1)(z - \beta)`, N = z for heavy ball and
-# :math:`N = (1 + \beta) z - \beta` for Nesterov's form, and on all of |z| = 1,
-#
-# .. math:: |D|^2 + \eta (m + M) \operatorname{Re}(N \bar D) + \eta^2 m M |N|^2 > 0 ,
-#
-# which is a quadratic in :math:`y = 1 - \operatorname{Re} z \in [0, 2]`.  A longer step leaves
-# every
-# certificate as valid as it is.  It only lets mu grow with the number of steps.
-
-_HALVINGS = 60
+def longest_converging_step(
+    curvature: tuple[float, float], momentum: float, *, nesterov: bool = False
+) -> float:
+    """A step that converges and is as long as a search finds; 0 without strong convexity."""
+    low, high = curvature
+    if not 0.0 < low <= high:
+        return 0.0
+    good, bad = 0.0, 4.0 / high  # no step of 2 (1 + momentum)/curvature is stable
+    for _ in range(_STEP_HALVINGS):
+        middle = 0.5 * (good + bad)
+        if converges(middle, curvature, momentum, nesterov=nesterov):
+            good = middle
+        else:
+            bad = middle
+    return good
 
 
 def converges(
@@ -693,14 +692,6 @@ def converges(
     return _least_on_circle(square, linear, constant) > 0.0
 
 
-def _least_on_circle(square: float, linear: float, constant: float) -> float:
-    """The least value of a quadratic between 0 and 2."""
-    points = [0.0, 2.0]
-    if square > 0.0:
-        points.append(min(max(-linear / (2.0 * square), 0.0), 2.0))
-    return min(constant + y * (linear + y * square) for y in points)
-
-
 def _is_stable(step: float, curvature: float, momentum: float, nesterov: bool) -> bool:
     """Whether steps at this one curvature shrink distances, by the criterion of Jury."""
     # z^2 - trace z + determinant has both roots inside the circle.
@@ -710,18 +701,9 @@ def _is_stable(step: float, curvature: float, momentum: float, nesterov: bool) -
     return abs(trace) < 1.0 + determinant and determinant < 1.0
 
 
-def longest_converging_step(
-    curvature: tuple[float, float], momentum: float, *, nesterov: bool = False
-) -> float:
-    """A step that converges and is as long as a search finds; 0 without strong convexity."""
-    low, high = curvature
-    if not 0.0 < low <= high:
-        return 0.0
-    good, bad = 0.0, 4.0 / high  # no step of 2 (1 + momentum)/curvature is stable
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (good + bad)
-        if converges(middle, curvature, momentum, nesterov=nesterov):
-            good = middle
-        else:
-            bad = middle
-    return good
+def _least_on_circle(square: float, linear: float, constant: float) -> float:
+    """The least value of a quadratic between 0 and 2."""
+    points = [0.0, 2.0]
+    if square > 0.0:
+        points.append(min(max(-linear / (2.0 * square), 0.0), 2.0))
+    return min(constant + y * (linear + y * square) for y in points)

@@ -7,6 +7,9 @@ noisy gradient g of step k, taken at x,
 
 Every entry of A_k and B_k is public.  They are kept as formulas of the settings of each step, so
 that they can be evaluated in floats for a search and in intervals for a proof.
+
+The functions are for symmetric 2 x 2 matrices ((a, b), (b, c)), many at once, as arrays of their
+(a, b, c).
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from lastiterate._numerics.rounding import Array, Interval
 
 Entries: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
 """a00, a01, a10, a11 of A_k and b0, b1 of B_k, for all steps at once."""
+
+Symmetric = tuple[float, float, float]
+"""(a, b, c) of a single matrix."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +154,6 @@ class Averaged(Recursion):
         one, zero = number(np.ones(self.steps)), number(np.zeros(self.steps))
         new = one - kept
         return one, zero, new, kept, -eta, -(new * eta)
-
-
-# Symmetric 2 x 2 matrices ((a, b), (b, c)), many at once, as arrays of their (a, b, c).
-
-Symmetric = tuple[float, float, float]
-"""(a, b, c) of a single matrix."""
 
 
 def outer(x: Array, y: Array) -> Array:
