@@ -109,6 +109,7 @@ class TestSelection:
 def test_reports_can_be_saved(rule):
     """As models are, which hold one."""
     report = li.account(readme_run(rule))
+    assert str(report)  # which evaluates lower bounds
     assert pickle.loads(pickle.dumps(report)).epsilon(1e-5) == report.epsilon(1e-5)
 
 

@@ -71,7 +71,7 @@ class TestComposition:
         assert li.compose(nothing, nothing).epsilon(0.5) == math.inf
 
     def test_losses_too_large_for_the_usual_cells(self, monkeypatch):
-        monkeypatch.setattr(pld, "_MOST_CELLS", 100_000)
+        monkeypatch.setattr(pld, "_MAX_CELLS", 100_000)
         hidden = GaussianMixtureProfile([1.0], [8.0])
         exact = GaussianProfile(8.0 * math.sqrt(2)).epsilon(1e-5)
         assert exact <= li.compose(hidden, hidden).epsilon(1e-5) <= exact * 1.01

@@ -195,6 +195,12 @@ def _bound_with_id(id_: str) -> Bound:
     return RECORDS[id_]
 
 
+def _lower_bound_with_id(id_: str) -> LowerBound:
+    from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
+
+    return LOWER_BOUNDS[id_]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Bound(Statement):
     """An upper bound, proved or as published.
@@ -312,6 +318,9 @@ class LowerBound(Statement):
     @property
     def certainty(self) -> Certainty:
         return Certainty.LOWER
+
+    def __reduce__(self) -> tuple[Callable[[str], LowerBound], tuple[str]]:
+        return _lower_bound_with_id, (self.id,)
 
     def described(self, run: TrainingRun) -> TrainingRun:
         """The first description that it covers and applies to, the first that it covers if none."""

@@ -39,14 +39,7 @@ from lastiterate.other_releases import INTERVALS, RATES
 from lastiterate.run.serialise import from_dict, to_dict
 from lastiterate.train.arithmetic import problem_of
 from lastiterate.train.centring import Centre
-from lastiterate.train.data import (
-    FAST,
-    PROVED,
-    Examples,
-    data_digest,
-    row_digests,
-    secret_key,
-)
+from lastiterate.train.data import FAST, PROVED, Examples, data_digest, row_digests, secret_key
 from lastiterate.train.discreet import clear_locals
 from lastiterate.train.noise import REPRODUCIBLE, randomness
 from lastiterate.train.noisy_descent import Published, noisy_descent

@@ -9,9 +9,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds import quantities
+from lastiterate.bounds.catalogue import POISSON
 from lastiterate.bounds.subsampling import energy_law
 from lastiterate.bounds.subsampling.average import fixed_size_majorant
-from lastiterate.bounds.subsampling.bound import POISSON
 from lastiterate.profile import GaussianMixtureProfile
 from tests.bounds.runs import described
 from tests.bounds.subsampling.simulated import simulated_energies
