@@ -12,7 +12,7 @@ it is in the other world, may be others in every step: until the last step it di
 the direction that keeps all steps, in the last step along the one that is erased.
 
 **Bounded gradients.** The others' loss has curvature :math:`1/\eta - \lambda` along the direction
-that is erased, on a stretch that is long beside the noise (`stretch`); the example's own loss is
+that is erased, on a stretch that is long beside the noise (`Stretch`); the example's own loss is
 linear, with a share of its slope in each direction.  In a batch of exact size it replaces another
 example, which may pull the other way.  A step takes the whole stretch to one point; beyond it the
 others' gradient is constant, and within its bound.  In units of a step's noise the stretch may be
