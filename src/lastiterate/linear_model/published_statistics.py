@@ -337,7 +337,7 @@ def matched_rates(
     release: Release,
     source: Randomness,
     *,
-    shares: Array | None = None,
+    shares: Array | None,
 ) -> MatchedRates:
     """The shift of each output of the model; public `shares` of the classes replace counts."""
     classes = max(len(intercept), 2)

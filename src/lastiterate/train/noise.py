@@ -1,4 +1,4 @@
-r"""The source of the noise and of the secret order of examples.
+r"""Noise and the secret order of examples: their source, and the grids that noise lies on.
 
 By default both come from the keystream of AES-256 in counter mode, keyed by the operating system
 for every training anew: whoever sees the model cannot predict it.  A generator refuses to be copied
@@ -249,7 +249,7 @@ def randomness(random_state: Any) -> Randomness:
     return Randomness(SeededBits(_check.count("random_state", random_state, at_least=0)))
 
 
-# Gaussian noise rounded to a grid, exactly: the floor of 2^bits N for a standard normal N.
+# The floor of 2^bits N for a standard normal N.
 
 
 class Tables(NamedTuple):
