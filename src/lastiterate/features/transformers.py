@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 from lastiterate.features.maps import (
     PUBLIC_NAMES,
     BinsMap,
@@ -27,8 +27,6 @@ from lastiterate.train.discreet import DiscreetTransformer, discreet, discreetly
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 except ImportError as error:
-    from lastiterate.errors import MissingExtra
-
     raise MissingExtra("lastiterate.features", "scikit-learn", extra="sklearn") from error
 
 

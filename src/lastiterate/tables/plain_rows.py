@@ -52,7 +52,7 @@ def plain_rows(X: Any) -> Any:
     return array
 
 
-def validated(estimator: Any, X: Any, rows: Any, *, reset: bool, **limits: Any) -> Any:
+def validated(estimator: Any, X: Any, rows: Any, *, reset: bool = True, **limits: Any) -> Any:
     """The plain rows of X as scikit-learn checks them for an estimator, which keeps their names."""
     from sklearn.utils.validation import check_array, validate_data
 
