@@ -339,9 +339,8 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
     spare = out.size // _SPARE_SHARE + _SPARE
     drawn = words(out.size + spare)
     # Both ways give the same numbers, so that what was loaded for longer draws does for short ones.
-    fast = compiled(
-        "rounded_normal", _NUMBERS_AT_ONCE if _COMPILED_MODULE in sys.modules else out.size
-    )
+    size = _NUMBERS_AT_ONCE if _COMPILED_MODULE in sys.modules else out.size
+    fast = compiled("rounded_normal", size)
     if fast is not None and fast.filled(drawn, out, bits):
         return
     begin, rounds = (_begin, _rounds) if fast is None else (fast.begin, fast.rounds)
