@@ -150,11 +150,8 @@ def _publish(graph: Graph, saved: SavedModel, outputs: str) -> None:
     graph.output("probabilities", shares, TensorProto.DOUBLE, len(labels))
 
 
-# A graph of ONNX operators that is written node by node, in double precision.
-
-
 class Graph:
-    """Nodes, constants and outputs; every value is named by the text that a method returns."""
+    """Operators of ONNX in double precision; a value is named by the text that a method returns."""
 
     def __init__(self) -> None:
         self._nodes: list[NodeProto] = []

@@ -1,4 +1,4 @@
-"""The base of the transformers: scikit-learn's interface to a fixed map."""
+"""Transformers of fixed features: scikit-learn's interface to the maps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 from lastiterate.features.maps import (
     PUBLIC_NAMES,
     BinsMap,
@@ -27,8 +27,6 @@ from lastiterate.train.discreet import DiscreetTransformer, discreet, discreetly
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 except ImportError as error:
-    from lastiterate.errors import MissingExtra
-
     raise MissingExtra("lastiterate.features", "scikit-learn", extra="sklearn") from error
 
 
@@ -211,9 +209,6 @@ def _of_block(rows: Any, mapped: FeatureMap) -> Floats:
     return mapped.apply(np.asarray(rows).reshape(len(rows), -1))
 
 
-# Columns of numbers as bins between publicly known ends.
-
-
 class PublicBins(FixedFeatures):
     r"""One feature for each bin of each column: a linear model on them learns any step function.
 
@@ -278,9 +273,6 @@ def _ends(name: str, given: Any, columns: int) -> tuple[float, ...]:
     return tuple(np.broadcast_to(ends, (columns,)).tolist())
 
 
-# Sketches of all products of two columns.
-
-
 class QuadraticSketch(FixedFeatures):
     r"""Sketches of all products of two columns: a linear model on them learns interactions.
 
@@ -342,9 +334,6 @@ class QuadraticSketch(FixedFeatures):
         return QuadraticMap(columns, self.n_components, self.seed, self.input_bound)
 
 
-# Random Fourier features of rows.
-
-
 class RandomFourierFeatures(FixedFeatures):
     r"""Random Fourier features: a linear model on them separates rows as a Gaussian kernel does.
 
@@ -403,9 +392,6 @@ class RandomFourierFeatures(FixedFeatures):
             The map, with all parameters.
         """
         return FourierMap(columns, self.n_components, self.gamma, self.seed)
-
-
-# Scattering features of images.
 
 
 class Scattering2D(FixedFeatures):
@@ -573,8 +559,7 @@ def _default_shape(columns: int, channels: Any) -> tuple[int, int]:
     return (side, side) if side * side == pixels and side > 0 else (1, max(pixels, 1))
 
 
-# The transformer of each kind of fixed map, for pipelines that are loaded from files.
-
+# The transformer of each kind of map, for pipelines that are loaded from files.
 
 TRANSFORMERS: dict[type[FeatureMap], type[FixedFeatures]] = {
     ScatteringMap: Scattering2D,

@@ -1,13 +1,12 @@
 """Private linear models with the interface of scikit-learn."""
 
+from lastiterate.errors import MissingExtra, PrivacyWarning
+
 try:
     import sklearn  # noqa: F401 - only whether it is there
 except ImportError as error:
-    from lastiterate.errors import MissingExtra
-
     raise MissingExtra("lastiterate.linear_model", "scikit-learn", extra="sklearn") from error
 
-from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.coefficient_table import CoefficientTable, summary
 from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning

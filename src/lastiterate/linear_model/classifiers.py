@@ -23,9 +23,6 @@ from lastiterate.train.settings import POSITIVE, SettingKind, documented, one_of
 _CONTINUOUS = "Unknown label type: continuous"  # as scikit-learn has it
 
 
-# The base of the private linear classifiers.
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     """Base class of linear classifiers that publish only the last iterate."""

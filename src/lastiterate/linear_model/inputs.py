@@ -89,11 +89,9 @@ def rows_and_targets(
 def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
     """Rows for a fitted model, or for a scaler; `reset` stores their width."""
     _refuse_dask("X", X)
-    return discreetly(lambda: _validate_rows(estimator, X, reset=reset))
-
-
-def _validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
-    return validated(estimator, X, _plain_or_compressed(X), reset=reset, **_LIMITS)
+    return discreetly(
+        lambda: validated(estimator, X, _plain_or_compressed(X), reset=reset, **_LIMITS)
+    )
 
 
 def _validate_for_fit(

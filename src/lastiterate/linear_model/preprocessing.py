@@ -252,9 +252,6 @@ FIXED: dict[str, Callable[[Any], bool]] = {
 }
 
 
-# Scaling of each row by itself, without statistics of the data.
-
-
 class PrivateScaler(DiscreetTransformer, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Scales every row to a norm within a bound, without statistics of the data.
 

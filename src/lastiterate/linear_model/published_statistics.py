@@ -86,10 +86,10 @@ _ADVICE = {
 
 _UNDECLARED_THRESHOLD = 0.1, 4.0  # of the same, for rows that have none of the declared values
 _PART_UNIT = 2.0**-20
-_EXPECTED_DEVIATION, _LEAST_RATE = (
-    0.2,
-    0.3,
-)  # how far rates are expected to be from 1, and their least
+
+# How far rates are expected to be from 1, and their least.
+_EXPECTED_DEVIATION, _LEAST_RATE = 0.2, 0.3
+
 _FLOOR_STDS = 2.0  # standard deviations of noise below which sums count as that many
 _FEW_STDS = 5.0  # standard deviations of noise below which counts and sums are said to be few
 
@@ -117,14 +117,14 @@ def noisy_outlier_counts(
 def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) -> None:
     """Warn of each kind of outlier whose published count is surely too large."""
     for name, count in counts.items():
-        if _is_reported(name, counts, release, examples):
+        if _exceeds_threshold(name, counts, release, examples):
             share = share_text(count, release.noise_std, examples)
             warn(f"{share} of the examples {_ADVICE[name]}", OutlierWarning)
 
 
 def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) -> None:
     """Raise if the published count of long rows is surely too large; for an unset bound."""
-    if _is_reported(_LONG, counts, release, examples):
+    if _exceeds_threshold(_LONG, counts, release, examples):
         share = share_text(counts[_LONG], release.noise_std, examples)
         raise InvalidParameter(
             "feature_bound",
@@ -134,7 +134,7 @@ def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) ->
         )
 
 
-def _is_reported(name: str, counts: dict[str, int], release: Release, examples: int) -> bool:
+def _exceeds_threshold(name: str, counts: dict[str, int], release: Release, examples: int) -> bool:
     return surely_exceeds(counts[name], *_THRESHOLDS[name], release.noise_std, examples)
 
 
@@ -337,7 +337,7 @@ def matched_rates(
     release: Release,
     source: Randomness,
     *,
-    shares: Array | None = None,
+    shares: Array | None,
 ) -> MatchedRates:
     """The shift of each output of the model; public `shares` of the classes replace counts."""
     classes = max(len(intercept), 2)

@@ -54,10 +54,7 @@ WAYS = (
 
 _LARGEST_END = 1e300  # ends of ranges; twice that must not overflow
 _LARGEST_UNSCALED = 1e30  # a limit on unscaled numbers; longer rows are scaled down in any case
-_LEAST_RELATIVE_WIDTH, _LEAST_WIDTH = (
-    2.0**-16,
-    1e-37,
-)  # a range in units of its larger end, and its width
+_LEAST_RELATIVE_WIDTH, _LEAST_WIDTH = 2.0**-16, 1e-37  # of a range, first by its larger end
 EMPTY, FILLED = "an empty cell", 'unless the schema has "missing"'
 
 WIDE = (
@@ -171,7 +168,7 @@ class Numeric:
     def reach(self) -> float:
         if self.range is None:
             return math.inf
-        filled = 0.0 if self.missing is None else float(self._scaled(self._filling))
+        filled = 0.0 if self.missing is None else float(self._scale(self._filling))
         return max(1.0, filled**2 + self.indicator)
 
     def names(self, column: str) -> list[str]:
@@ -182,7 +179,7 @@ class Numeric:
         return [f"{column} is missing"] if self.indicator else []
 
     def encode(self, column: Any, out: Array) -> None:
-        out[:, 0] = self._scaled(self.filled(column, out))
+        out[:, 0] = self._scale(self.filled(column, out))
 
     def filled(self, column: Any, out: Array) -> Array:
         """The numbers, with missing cells filled in; the last feature if it tells of these."""
@@ -215,7 +212,7 @@ class Numeric:
         """Public numbers as those of cells are read."""
         return np.asarray(single(numbers))
 
-    def _scaled(self, numbers: Array) -> Array:
+    def _scale(self, numbers: Array) -> Array:
         if self.range is None:
             return np.clip(numbers, -_LARGEST_UNSCALED, _LARGEST_UNSCALED)
         low, high = self.rounded(self.range)
@@ -328,14 +325,14 @@ class Categorical:
     def positions(self, column: Any) -> Any:
         """Each cell's position among the values, -1 for none, with missing cells filled in."""
         cells = read(column)
-        positions = positions_of(cells, self._known)
+        positions = positions_of(cells, self._positions_by_key)
         if self.missing is not None:
             unknown = np.flatnonzero(positions < 0)
             positions[missing_in(cells, unknown)] = self.values.index(self.missing)
         return positions
 
     @property
-    def _known(self) -> dict[Key, int]:
+    def _positions_by_key(self) -> dict[Key, int]:
         keys = keys_of(self.values)
         return {key: k for k, key in enumerate(keys) if key is not None}
 

@@ -44,9 +44,7 @@ REST = "*"  # stands for every column that has no entry of its own
 _CELL_WORDS = {"number": "a finite number", "text": "text", "date": "a date"}
 _TRAINING_COPIES = 2  # a second one is in the order of the batches
 ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
-_SCHEMA_EXAMPLE = (
-    'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
-)
+_EXAMPLE = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
 _SAMPLED_ROWS = 1_000
 _SKELETON_PARTS = {"range", "values", DATES, "format"}  # of the entries of a skeleton
 
@@ -397,7 +395,7 @@ def available_memory() -> float:
 
 def schema_in(path: Path) -> dict[str, Any]:
     """The entries of a file; each is checked where it is used."""
-    return _check_filled(read_object(path, name="schema", must_be=_SCHEMA_EXAMPLE))
+    return _check_filled(read_object(path, name="schema", must_be=_EXAMPLE))
 
 
 def schema_of(given: Any) -> dict[str, Any]:

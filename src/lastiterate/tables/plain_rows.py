@@ -135,7 +135,8 @@ def _of_pandas(name: str, column: Any) -> NDArray[Any]:
         return _of_arrow(name, column.array.__arrow_array__())
     if not isinstance(held, np.dtype) or held.kind not in "biuf":
         raise _wrong_type(name, str(kind))
-    return np.asarray(column.to_numpy(dtype=_type_of(held), na_value=math.nan))
+    single = np.float32 if held == np.float32 else np.float64
+    return np.asarray(column.to_numpy(dtype=single, na_value=math.nan))
 
 
 def _of_polars(name: str, column: Any) -> NDArray[Any]:
@@ -167,10 +168,6 @@ def _plain_column(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype == np.float16:  # tools make it of a column whose first cell has this type
         raise _wrong_type(name, "half precision, which has three digits")
     return array
-
-
-def _type_of(kind: np.dtype[Any]) -> Any:
-    return np.float32 if kind == np.float32 else np.float64
 
 
 def _check_type(name: str, kind: np.dtype[Any]) -> None:

@@ -54,6 +54,8 @@ _MOST_KEY_BYTES = 64  # as BLAKE2b has it
 _DIGEST_BYTES = 16
 _DIGEST_PATTERN = re.compile(rf"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 GradientSum = Callable[[Array], Array]  # of one batch, at given parameters, without the penalty
+
+# How intervals are recorded in a model and in its certificate.
 MEASURED = ("interval_estimate_", "interval_covariance_")
 
 
@@ -163,9 +165,9 @@ class Examples:
     def but(
         self,
         *,
-        silent: NDArray[np.bool_] | None = None,
-        offset: Array | None = None,
-        centre: Centre | None = None,
+        silent: NDArray[np.bool_] | None,
+        offset: Array | None,
+        centre: Centre | None,
     ) -> Examples:
         """A copy with these three fields set; the factors of rows are not computed again."""
         changed = replace(self, silent=silent, offset=offset, centre=centre)
@@ -425,9 +427,6 @@ class Shards(Protocol):
 
 
 AnyExamples = Examples | Shards
-
-
-# How confidence intervals are recorded in a model and in its certificate.
 
 
 def interval_digest(estimate: Array, covariance: Array) -> str:

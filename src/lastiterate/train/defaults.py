@@ -309,9 +309,7 @@ def _release_noise(
 # The statistics that are published beside a model by default, from public quantities only.
 
 
-def default_releases(
-    settings: RunSettings, run: TrainingRun, features: int = 0
-) -> tuple[Release, ...]:
+def default_releases(settings: RunSettings, run: TrainingRun, features: int) -> tuple[Release, ...]:
     """The default other releases beside the last iterate of the run: a mean of rows, and counts.
 
     The mean is published only where its noise is expected to be much shorter than the longest row.

@@ -1,7 +1,8 @@
-"""Errors of validation that do not quote rows or targets.
+"""Errors that hold no rows and no targets: neither in what they say, nor in their tracebacks.
 
 Messages of numpy and scikit-learn quote values.  Only sentences that are known to quote none are
-passed on.
+passed on.  A traceback keeps the variables of every function that it passed, and tools that report
+errors send them on: rows, iterates and the state of the noise are removed from it.
 """
 
 from __future__ import annotations
@@ -77,12 +78,6 @@ def harmless_part(message: str) -> str:
 def is_dask(given: Any) -> bool:
     """Whether it is a Dask collection; does not import Dask."""
     return any(kind.__module__.partition(".")[0] == "dask" for kind in type(given).__mro__)
-
-
-# Removal of rows, iterates and the state of the noise from the tracebacks of errors.
-#
-# A traceback keeps the variables of every function that it passed, and tools that report errors
-# send them on.
 
 
 def clear_locals(error: BaseException) -> None:

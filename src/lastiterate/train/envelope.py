@@ -200,7 +200,7 @@ def _refine(v: Array, guess: _Guess, c: float) -> tuple[Array, Columns]:
         # From float32 the first step is small but for a few columns, which fail here.
         small = done == 0 and guess.h.dtype == np.float32
         _, s, reach = newton(p, h, p.sum(axis=0), s, c, spare, small=small)
-        rest = _not_certified(p, h, s, c, reach, spare[0])
+        rest = _uncertified_columns(p, h, s, c, reach, spare[0])
         if not rest.size:
             break
         if small or rest.size < left.size:
@@ -215,7 +215,7 @@ def _refine(v: Array, guess: _Guess, c: float) -> tuple[Array, Columns]:
     return solution, left if rest.size else rest
 
 
-def _not_certified(
+def _uncertified_columns(
     p: Array, h: Floats, s: Floats, c: float, reach: Floats | None, spare: Array
 ) -> Columns:
     """Put p on the sphere, in place, and say in which columns it is not good enough."""

@@ -1,4 +1,4 @@
-r"""The source of the noise and of the secret order of examples.
+r"""Noise and the secret order of examples: their source, and the grids that noise lies on.
 
 By default both come from the keystream of AES-256 in counter mode, keyed by the operating system
 for every training anew: whoever sees the model cannot predict it.  A generator refuses to be copied
@@ -249,7 +249,7 @@ def randomness(random_state: Any) -> Randomness:
     return Randomness(SeededBits(_check.count("random_state", random_state, at_least=0)))
 
 
-# Gaussian noise rounded to a grid, exactly: the floor of 2^bits N for a standard normal N.
+# The floor of 2^bits N for a standard normal N.
 
 
 class Tables(NamedTuple):
@@ -339,9 +339,8 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
     spare = out.size // _SPARE_SHARE + _SPARE
     drawn = words(out.size + spare)
     # Both ways give the same numbers, so that what was loaded for longer draws does for short ones.
-    fast = compiled(
-        "rounded_normal", _NUMBERS_AT_ONCE if _COMPILED_MODULE in sys.modules else out.size
-    )
+    size = _NUMBERS_AT_ONCE if _COMPILED_MODULE in sys.modules else out.size
+    fast = compiled("rounded_normal", size)
     if fast is not None and fast.filled(drawn, out, bits):
         return
     begin, rounds = (_begin, _rounds) if fast is None else (fast.begin, fast.rounds)

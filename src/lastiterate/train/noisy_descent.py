@@ -444,7 +444,8 @@ def stored_batch(own: Examples, chosen: RowIndex) -> Batch:
     factors = own.row_factors[chosen]
     if not dense:
         rows, factors = _scaled_sparse(rows, factors), np.ones(targets.size)
-    scaled = dense and not (shifts is None and _count_as_they_are(rows, factors))
+    as_they_are = shifts is None and rows.dtype == np.float64 and bool((factors == 1.0).all())
+    scaled = dense and not as_they_are
     return Batch(rows, targets, factors, silent, scaled, shifts, mean, weights)
 
 
@@ -502,11 +503,6 @@ def counted_once(own: Examples) -> Examples:
     if own.centre is not None:
         scaled.__dict__["shifts"] = own.shifts
     return scaled
-
-
-def _count_as_they_are(rows: Rows, factors: Array) -> bool:
-    """Whether rows count as they are."""
-    return rows.dtype == np.float64 and bool((factors == 1.0).all())
 
 
 def _convert(

@@ -415,7 +415,7 @@ def are_labels(y: NDArray[Any], classes: int) -> bool:
     return y.dtype.kind in "fiub" and bool(np.isin(y, np.arange(classes)).all())
 
 
-# Clipping that leaves a convex loss.
+# Clipped residuals.
 
 
 def softmax_residual(u: Array, y: Labels) -> Array:
