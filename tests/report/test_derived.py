@@ -18,7 +18,6 @@ import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.dp_accounting import LastIterateAccountant
 from lastiterate.errors import InvalidParameter
-from lastiterate.explore.answers import review
 from lastiterate.profile.gaussian import GaussianProfile
 
 from .kinds import KINDS, Kind
@@ -159,7 +158,7 @@ def _certificate(kind: Kind) -> str:
 
 
 def explored(kind: Kind) -> Claimed:
-    told = review({"certificate": _certificate(kind)})
+    told = review_certificate({"certificate": _certificate(kind)})
     said = " ".join([told["statement"], *told["assumptions"], told["release"], *told["reasons"]])
     claimed = of_text(said)
     claimed.pairs.append((told["delta"], float(told["epsilon_text"])))
