@@ -18,6 +18,7 @@ import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.dp_accounting import LastIterateAccountant
 from lastiterate.errors import InvalidParameter
+from lastiterate.explore.answers import review_certificate
 from lastiterate.profile.gaussian import GaussianProfile
 
 from .kinds import KINDS, Kind

@@ -2,8 +2,19 @@
 
 The trainer runs many times on each of two adjacent data sets.  On the first half of the runs a
 test is chosen: a direction (Fisher's discriminant) and a threshold.  On the other half it is
-judged, so that its error rates have valid limits (`evidence`).  A refutation is a proof, up to
+judged, so that its error rates have valid limits.  A refutation is a proof, up to
 the confidence; that nothing was refuted proves nothing beyond this pair and this test.
+
+**Limits.**  A test rejects in h of n runs in the first world and fails to in m of n in the second.
+By Clopper and Pearson each rate is below its limit except with probability (1 - confidence)/2, so
+both are with the confidence.  A certificate says that the second rate is at least f of the first, a
+decreasing function: it is refuted where the limits say otherwise.
+
+**The file.**  Runs are kept in a file so that none is made twice.  Seeds are derived from the
+block's number, so that a result depends neither on how many processes made it nor on whether the
+audit was interrupted.  The file has one JSON record a line: what is audited, then one for each
+block; a last line that was cut short is made again.  Looking at results before going on is noted
+too: each look is a chance to refute by accident.
 """
 
 from __future__ import annotations
@@ -28,6 +39,16 @@ from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra, Nume
 from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.profile.profile import least_misses
 
+Data = tuple[Any, Any]
+_FEWEST = 20
+_THRESHOLDS = 400
+Seeds = NDArray[np.uint64]
+Trainer = Callable[[int, Seeds], Any]
+Block = tuple[int, int]  # world, number
+_FORMAT = "lastiterate audit 2"
+_JUDGED = "judged after"
+
+
 __all__ = [
     "Claim",
     "Evidence",
@@ -39,11 +60,6 @@ __all__ = [
     "one_at_a_time",
     "power",
 ]
-
-Data = tuple[Any, Any]
-
-_FEWEST = 20
-_THRESHOLDS = 400
 
 
 @dataclass(frozen=True)
@@ -238,14 +254,6 @@ def _check_claim(certificate: Certificate, confidence: float) -> None:
     _check.number("confidence", confidence, above=0.0, below=1.0)
 
 
-# Limits of error rates from counts of test outcomes, and whether a certificate can be true.
-#
-# A test rejects in h of n runs in the first world and fails to in m of n in the second.  By Clopper
-# and Pearson each rate is below its limit except with probability (1 - confidence)/2, so both are
-# with the confidence.  A certificate says that the second rate is at least f of the first, a
-# decreasing function: it is refuted where the limits say otherwise.
-
-
 class Certificate(Protocol):
     """Anything that says how well no test can do: profiles, reports, claims."""
 
@@ -344,22 +352,6 @@ def power(
     # More false positives never help, so between those looked at the later one's chance holds.
     below = np.diff(binom.cdf(hits, runs, fpr), prepend=0.0)
     return float(np.sum(below * np.array(chances)))
-
-
-# Many seeded runs of a trainer in both worlds, kept in a file so that none is made twice.
-#
-# Seeds are derived from the block's number, so that a result depends neither on how many processes
-# made it nor on whether the audit was interrupted.  The file has one JSON record a line: what is
-# audited, then one for each block; a last line that was cut short is made again.  Looking at
-# results before going on is noted too: each look is a chance to refute by accident.
-
-
-Seeds = NDArray[np.uint64]
-Trainer = Callable[[int, Seeds], Any]
-Block = tuple[int, int]  # world, number
-
-_FORMAT = "lastiterate audit 2"
-_JUDGED = "judged after"
 
 
 def outputs(

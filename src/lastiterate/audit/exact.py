@@ -1,4 +1,4 @@
-"""Exact privacy of one-dimensional instances: what a guarantee has to survive.
+"""Exact privacy of one-dimensional instances that a run admits: what a guarantee has to survive.
 
 >>> from lastiterate.audit import exact
 >>> from lastiterate.lower_bounds.line import linear
@@ -35,6 +35,11 @@ from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:
     from lastiterate.unlearn.unlearning import Unlearning
+
+Parameters = Mapping[str, float]
+Spans = Mapping[str, tuple[float, float]]
+_MOST_GRID_STEPS = 600
+_NO_LINEAR = "losses that may be linear, but for the regulariser"
 
 
 __all__ = ["FAMILIES", "Bracket", "ExactCurve", "Pair", "Step", "WorstInstance", "curve", "worst"]
@@ -191,16 +196,6 @@ def _scattered(dimension: int, count: int) -> list[Array]:
     steps = ratio ** -np.arange(1.0, dimension + 1)
     inside = [(0.5 + number * steps) % 1.0 for number in range(count - len(corners))]
     return corners + inside
-
-
-# Families of instances that a run's description admits, each with a few free parameters.
-
-
-Parameters = Mapping[str, float]
-Spans = Mapping[str, tuple[float, float]]
-
-_MOST_GRID_STEPS = 600
-_NO_LINEAR = "losses that may be linear, but for the regulariser"
 
 
 class Family(ABC):
@@ -396,15 +391,12 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-# The exact instance of an unlearning: trained and then unlearned, against never seen.
-#
-# Only what was done is looked at, not what is certified of it.
-
-
 def quadratics(found: Unlearning) -> Pair:
-    """Losses with no curvature but the penalty's, for which the laws are known exactly.
+    """The exact instance of an unlearning: trained and then unlearned, against never seen.
 
-    Those that go all pull one way, together, in every last batch of an epoch.
+    Only what was done is looked at, not what is certified of it.  Losses have no curvature but the
+    penalty's, so that the laws are known exactly.  Those that go all pull one way, together, in
+    every last batch of an epoch.
     """
     run, extra = found.run, found.extra
     wait = run.batches.batches_per_epoch if run.batches.exact_size else 1

@@ -74,7 +74,6 @@ Files in {out}, the first two of which may be published:
   {report}
 Next, verify the certificate, which needs no data:
 $ {me} verify {out}/model"""
-
 Table = dict[str, list[float]]
 
 

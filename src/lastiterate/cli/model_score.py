@@ -23,6 +23,8 @@ from lastiterate.train.defaults import gaussian_parameter
 _TRIALS = 8
 _SEEN = 0.0005  # the least difference between two accuracies that shows in print
 _SPARED = 0.002  # of epsilon, so that one training is nearly always enough
+_WITHIN = 2.0  # standard deviations of its noise within which a score may be another
+_BY_CHANCE = 3.0  # standard deviations that scores of pure chance stay within
 
 
 @dataclass(frozen=True)
@@ -129,9 +131,6 @@ def private_score(value: float, std: float, rows: int, name: str, *, unit: float
     )
 
 
-_WITHIN = 2.0  # standard deviations of its noise within which a score may be another
-
-
 def base_rate_text(score: Any, classes: tuple[str, ...], prior: list[float] | None) -> str:
     """The public share of the most frequent label, with which a noisy accuracy is compared."""
     ranking = (
@@ -148,9 +147,6 @@ def base_rate_text(score: Any, classes: tuple[str, ...], prior: list[float] | No
     if score.value - share > _WITHIN * score.std:
         return said
     return f"{said}, so this accuracy shows nothing; {ranking}"
-
-
-_BY_CHANCE = 3.0  # standard deviations that scores of pure chance stay within
 
 
 def area_under_roc(scores: Array, positive: NDArray[np.bool_]) -> float:

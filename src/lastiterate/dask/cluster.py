@@ -1,4 +1,4 @@
-r"""Examples spread over the shards of a cluster, in the form that a training takes them.
+"""Examples spread over the shards of a cluster, in the form that a training takes them.
 
 Chunk c is on shard c mod W.  So a batch of at least W consecutive chunks, and every batch of
 examples drawn at random, has a part on each shard.
@@ -14,6 +14,10 @@ checked against the rule as for rows in memory.
 
 An order of more than `MOST_ORDERED` examples is not held.  Then, and where workers cannot hold
 their rows, batches are blocks of consecutive rows, and the batch rules for blocks account for them.
+
+**One actor for each shard** is called with one message, all of them at once.  A lost shard is rebuilt from its graph, on the worker with the fewest shards, arranged as before,
+and called again.  Nothing is ever scattered, so everything lost can be computed again; if it
+cannot, the training ends and releases nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +53,15 @@ from lastiterate.train.rows import Selection
 
 MOST_ORDERED = 5_000_000  # examples, so that drawing an order takes at most 120 MB here
 _SLACK = 1.0 + 1e-3  # products of float32 are rounded
+_LOOK = 2.0  # seconds between checks of a shard that does not answer
+_FOR_ALL = 5.0  # seconds to wait for as many workers as before
+_FOR_ANY = 120.0  # seconds to wait for one worker
+_TRIES = 5  # to rebuild a shard before giving up
+_NONE = object()
+Question = tuple[Any, ...]
+RowBlocks = Sequence[tuple[Any, Any]]
+_CONNECTED = "connected to a scheduler: create another, dask.distributed.Client(..)"
+_ENCRYPTED = ("tls", "wss", "inproc")  # or never on a network
 
 
 class Layout:
@@ -249,24 +262,6 @@ def shard_blocks(
         is_sparse=not blocks.dense,
         offset=offset,
     )
-
-
-# One actor for each shard: called all at once, one message each, and rebuilt if it is lost.
-#
-# A lost shard is rebuilt from its graph, on the worker with the fewest shards, arranged as before,
-# and called again.  Nothing is ever scattered, so everything lost can be computed again; if it
-# cannot, the training ends and releases nothing.
-
-
-_LOOK = 2.0  # seconds between checks of a shard that does not answer
-_FOR_ALL = 5.0  # seconds to wait for as many workers as before
-_FOR_ANY = 120.0  # seconds to wait for one worker
-_TRIES = 5  # to rebuild a shard before giving up
-
-_NONE = object()
-
-Question = tuple[Any, ...]
-RowBlocks = Sequence[tuple[Any, Any]]
 
 
 class ClusterFailure(LastIterateError, RuntimeError):
@@ -508,13 +503,6 @@ def _release(actors: dict[int, Any], futures: dict[int, Future]) -> None:
         for one in (future, held):
             if one is not None:
                 one.release()
-
-
-# The check that rows are sent only over encrypted connections or on this machine.
-
-
-_CONNECTED = "connected to a scheduler: create another, dask.distributed.Client(..)"
-_ENCRYPTED = ("tls", "wss", "inproc")  # or never on a network
 
 
 def checked_client(client: Any, *, allow_insecure: bool) -> Client:

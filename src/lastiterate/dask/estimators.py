@@ -1,4 +1,20 @@
-"""The private linear models of `lastiterate.linear_model`, fitted on a Dask cluster."""
+r"""The private linear models of `lastiterate.linear_model`, fitted on a Dask cluster.
+
+**The cost of a step.**  A step sends the parameters to W workers and a gradient back from each, 8 dK bytes either way for
+d parameters of K outputs, and takes
+
+.. math:: s + \frac{2 \cdot 8 d K W}{B} + \frac{2 b d K}{W F}
+
+seconds: `step_seconds` s for messages, however short; B bytes a second on the driver's network;
+and two products with the b rows of a batch at F multiplications and additions a second.  On rows
+that one machine could hold, messages are nearly all of it.
+
+Unset settings are chosen as for rows in memory, 20 passes over the data in the number of steps of
+`train.defaults`, unless the messages of these steps would take longer than a minute and longer
+than the computation.  Then there are fewer steps, on larger batches.  Larger batches alone
+would gain nothing: with as many steps, batches of all rows change accuracy by .1 points or less
+(benchmarks/dask_measured.md).
+"""
 
 from __future__ import annotations
 
@@ -49,29 +65,19 @@ from lastiterate.train.discreet import discreet
 from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
 
-# Time and traffic of a step on a cluster, and the batch sizes that are worth them.
-#
-# A step sends the parameters to W workers and a gradient back from each, 8 dK bytes either way for
-# d parameters of K outputs, and takes
-#
-# .. math:: s + \frac{2 \cdot 8 d K W}{B} + \frac{2 b d K}{W F}
-#
-# seconds: `step_seconds` s for messages, however short; B bytes a second on the driver's network;
-# and two products with the b rows of a batch at F multiplications and additions a second.  On rows
-# that one machine could hold, messages are nearly all of it.
-#
-# Unset settings are chosen as for rows in memory, 20 passes over the data in the number of steps of
-# `train.defaults`, unless the messages of these steps would take longer than a minute and longer
-# than the computation.  Then there are fewer steps, on larger batches.  Larger batches alone
-# would gain nothing: with as many steps, batches of all rows change accuracy by .1 points or less
-# (benchmarks/dask_measured.md).
-
-
 STEP_SECONDS = 0.02
 RATE = 1e9  # multiplications and additions a second, of one worker
 _PASSES = 20
 _LEAST_BATCH = 16
 _MESSAGES = 60.0  # seconds that messages may take, however short computing is
+_HELD_SHARE = 0.3  # of a worker's memory: arranging rows needs two copies
+_PATIENCE = 60.0  # seconds for a first worker
+_NOT_SENT = ("client", "ledger", "ledger_", "random_state", "privacy_", "certificate_")
+_LOCAL = ("lastiterate.linear_model.classifiers", "lastiterate.linear_model.regressors")
+LOG = logging.getLogger("lastiterate.dask")
+_FIRST, _LAST = 5.0, 60.0  # seconds between lines, at first and in the end
+_LONG = 1.0  # seconds; shorter tasks have no second line
+_COPIES = 3  # of the rows, which a training in memory may take for a while
 
 
 @dataclass(frozen=True)
@@ -131,14 +137,6 @@ def affordable_batches(
     # Rounded up where steps are to be few, else as for rows in memory.
     size = max(-(-examples // a_pass) if steps_needed > most else examples // a_pass, _LEAST_BATCH)
     return min(-(-size // block) * block, examples), passes
-
-
-# The base of the linear models that are fitted on a Dask cluster.
-
-
-_HELD_SHARE = 0.3  # of a worker's memory: arranging rows needs two copies
-_PATIENCE = 60.0  # seconds for a first worker
-_NOT_SENT = ("client", "ledger", "ledger_", "random_state", "privacy_", "certificate_")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -362,9 +360,6 @@ def _local_class(kind: type) -> type:
     return next(one for one in kind.__mro__ if one.__module__.startswith(_LOCAL))
 
 
-_LOCAL = ("lastiterate.linear_model.classifiers", "lastiterate.linear_model.regressors")
-
-
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLogisticRegression(DaskClassifier, classifiers.PrivateLogisticRegression):
@@ -491,16 +486,6 @@ class PrivateHuberRegressor(DaskRegressor, regressors.PrivateHuberRegressor):
     True
     (4000,)
     """
-
-
-# Progress lines of a fit, and a hint that one machine needs no cluster.
-
-
-LOG = logging.getLogger("lastiterate.dask")
-
-_FIRST, _LAST = 5.0, 60.0  # seconds between lines, at first and in the end
-_LONG = 1.0  # seconds; shorter tasks have no second line
-_COPIES = 3  # of the rows, which a training in memory may take for a while
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The work of one worker: sums over its rows, without randomness.
+"""The work of one worker: sums over its rows, without randomness; and how rows come to workers.
 
 The same call has the same result, so tasks that run twice, are stolen or repeated after a failure
 do no harm.  Nothing is raised, since workers log the arguments of calls that raise.  A failure is
@@ -36,6 +36,10 @@ from lastiterate.train.rows import Selection, compressed
 Span = tuple[int, int]  # of positions in the order of all examples
 RowSelection = Span | NDArray[np.intp]
 _Answer = TypeVar("_Answer")
+_ACCEPTED = (
+    "a dask array or data frame, a list of dask.delayed blocks of rows, or the path of a Zarr "
+    "array or of Parquet files (for rows in memory or in one file: lastiterate.linear_model)"
+)
 
 
 @dataclass(frozen=True)
@@ -271,15 +275,6 @@ class Shard:
 
     def _refuse(self, k: int, name: str, must_be: str, found: str) -> Any:
         raise _ChunkRefused(Failure(self._plan.chunks[k], name, must_be, found)) from None
-
-
-# Dask collections as blocks of rows: for a fit, and for predictions that are computed lazily.
-
-
-_ACCEPTED = (
-    "a dask array or data frame, a list of dask.delayed blocks of rows, or the path of a Zarr "
-    "array or of Parquet files (for rows in memory or in one file: lastiterate.linear_model)"
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The accountant for Opacus, and its registration."""
+"""The accountant for Opacus, its registration, planned trainings, and why bounds do not apply."""
 
 from __future__ import annotations
 
@@ -53,7 +53,17 @@ from lastiterate.run.batch_rules.ordered import Cyclic, ShuffledEachEpoch
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import RELEASES, TrainingRun, factor
 
-# The record of a training by Opacus that is planned, for `make_private_with_epsilon`.
+NAME = "last-iterate"
+_ANEW = "begin the training anew, with a new PrivacyEngine"
+_DELTA = 1e-5  # at which batches are compared
+_LESS = 0.99  # a smaller epsilon by less than this is not worth a reason
+_QUICK = (PoissonSampled,)  # to be computed for runs with momentum
+_SHORT = 1e-3  # a small step size for a smoothness of about 1
+_OTHERS = {
+    "Poisson batches (poisson_sampling=True)": PoissonSampled,
+    "shuffled batches (poisson_sampling=False, shuffle=True, drop_last=True)": ShuffledEachEpoch,
+    "batches in a fixed order (poisson_sampling=False, shuffle=False, drop_last=True)": Cyclic,
+}
 
 
 @dataclass(frozen=True)
@@ -133,10 +143,6 @@ def _planned_batches(plan: TrainingPlan, rate: float) -> Batches:
     if not plan.poisson_sampling:
         return read
     return Batches.poisson(read.examples, 1 / read.per_pass, read.per_pass)
-
-
-NAME = "last-iterate"
-_ANEW = "begin the training anew, with a new PrivacyEngine"
 
 
 class OpacusAccountant(IAccountant):
@@ -485,20 +491,6 @@ def register(
     made = type("RegisteredAccountant", (OpacusAccountant,), settings)
     register_accountant(name, made, force=True)
     return made
-
-
-# Reasons why the best bounds do not apply to a run, and whether other batches have less.
-
-
-_DELTA = 1e-5  # at which batches are compared
-_LESS = 0.99  # a smaller epsilon by less than this is not worth a reason
-_QUICK = (PoissonSampled,)  # to be computed for runs with momentum
-_SHORT = 1e-3  # a small step size for a smoothness of about 1
-_OTHERS = {
-    "Poisson batches (poisson_sampling=True)": PoissonSampled,
-    "shuffled batches (poisson_sampling=False, shuffle=True, drop_last=True)": ShuffledEachEpoch,
-    "batches in a fixed order (poisson_sampling=False, shuffle=False, drop_last=True)": Cyclic,
-}
 
 
 def better_batches(run: TrainingRun, *, thorough: bool) -> tuple[str, ...]:

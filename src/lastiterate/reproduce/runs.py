@@ -1,4 +1,19 @@
-"""The runs that the papers' tables and figures are about."""
+"""The runs that the papers' tables and figures are about.
+
+The papers' symbols are converted once into this library's.  Here `noise_std` is on the averaged gradient, before the step size, and `sensitivity` is
+the largest difference of two examples' gradients.  Each function takes a paper's own
+symbols and returns the two as keyword arguments of `TrainingRun`.
+
+=====================  =========================================  ========================
+paper                  noise it adds to x                         its symbol for the loss
+=====================  =========================================  ========================
+Bok, Su, Altschuler    step_size * N(0, sigma^2)                  gradient sensitivity L
+Altschuler, Talwar     step_size * N(0, sigma^2)                  Lipschitz constant L
+Ye, Shokri; Chourasia  sqrt(2 step_size sigma^2) * N(0, 1)        S_g, of a sum of gradients
+Chien, Li              N(0, sigma^2)                              clip norm K
+DP-SGD libraries       step_size * N(0, (z C / b)^2)              clip norm C
+=====================  =========================================  ========================
+"""
 
 from __future__ import annotations
 
@@ -79,23 +94,6 @@ def chien_li_example(steps: int, loss: Loss) -> TrainingRun:
         step_size=0.1,
         domain=Ball(1.0),
     )
-
-
-# The papers' symbols, converted once into this library's.
-#
-# Here `noise_std` is on the averaged gradient, before the step size, and `sensitivity` is
-# the largest difference of two examples' gradients.  Each function takes a paper's own
-# symbols and returns the two as keyword arguments of `TrainingRun`.
-#
-# =====================  =========================================  ========================
-# paper                  noise it adds to x                         its symbol for the loss
-# =====================  =========================================  ========================
-# Bok, Su, Altschuler    step_size * N(0, sigma^2)                  gradient sensitivity L
-# Altschuler, Talwar     step_size * N(0, sigma^2)                  Lipschitz constant L
-# Ye, Shokri; Chourasia  sqrt(2 step_size sigma^2) * N(0, 1)        S_g, of a sum of gradients
-# Chien, Li              N(0, sigma^2)                              clip norm K
-# DP-SGD libraries       step_size * N(0, (z C / b)^2)              clip norm C
-# =====================  =========================================  ========================
 
 
 class NoiseAndSensitivity(TypedDict):

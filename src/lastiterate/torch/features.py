@@ -55,6 +55,7 @@ IN_MEMORY = 2**28  # bytes
 _TOLERANCE = 2.0**-15
 _CHECKED = 64  # examples that run again, at least: these find mixing of a twentieth of all
 _GOLDEN = (5.0**0.5 - 1.0) / 2.0  # its multiples, modulo 1, leave no gap for long
+_ALONE = "; or one_by_one=True, by which every example runs alone"
 
 
 class _HeadReached(Exception):
@@ -545,9 +546,6 @@ def _refuse_mixing(
         )
 
 
-_ALONE = "; or one_by_one=True, by which every example runs alone"
-
-
 def _mixing(found: str, *, remedy: str = _ALONE) -> InvalidParameter:
     must_be = (
         "one whose features of an example depend on that example alone, neither on randomness nor "
@@ -641,9 +639,6 @@ def _state(model: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     kept = tensors.keys() & model.state_dict(keep_vars=True).keys()
     return {name: (tensors[name], write_count(tensors[name])) for name in kept}
-
-
-# Batches of no rows, in the shape of others.
 
 
 class EmptyBatches:
