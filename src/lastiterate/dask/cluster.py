@@ -15,9 +15,10 @@ checked against the rule as for rows in memory.
 An order of more than `MOST_ORDERED` examples is not held.  Then, and where workers cannot hold
 their rows, batches are blocks of consecutive rows, and the batch rules for blocks account for them.
 
-**One actor for each shard** is called with one message, all of them at once.  A lost shard is rebuilt from its graph, on the worker with the fewest shards, arranged as before,
-and called again.  Nothing is ever scattered, so everything lost can be computed again; if it
-cannot, the training ends and releases nothing.
+**One actor for each shard** is called with one message, all of them at once.  A lost shard is
+rebuilt from its graph, on the worker with the fewest shards, arranged as before, and called again.
+Nothing is ever scattered, so everything lost can be computed again; if it cannot, the training ends
+and releases nothing.
 """
 
 from __future__ import annotations

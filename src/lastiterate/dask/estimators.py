@@ -1,7 +1,7 @@
 r"""The private linear models of `lastiterate.linear_model`, fitted on a Dask cluster.
 
-**The cost of a step.**  A step sends the parameters to W workers and a gradient back from each, 8 dK bytes either way for
-d parameters of K outputs, and takes
+**The cost of a step.**  A step sends the parameters to W workers and a gradient back from each, 8
+dK bytes either way for d parameters of K outputs, and takes
 
 .. math:: s + \frac{2 \cdot 8 d K W}{B} + \frac{2 b d K}{W F}
 

@@ -1,7 +1,8 @@
 """Bok, Su and Altschuler 2024: Tables 1 to 12 and Figures 1, 2, 4 and 6 to 10.
 
 Tables 2, 5 and 6 are accuracies on MNIST, means over seeds.  Training images are clipped to norm 8;
-test images are not, as in the authors' code.  Gradients are clipped by their norm, as published, so that the epsilon stated for these runs is not certified.
+test images are not, as in the authors' code.  Gradients are clipped by their norm, as published, so
+that the epsilon stated for these runs is not certified.
 """
 
 from __future__ import annotations

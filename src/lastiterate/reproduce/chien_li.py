@@ -1,11 +1,13 @@
 """Chien and Li 2024, Figure 2(a); Chien, Wang, Chen and Li 2024, Figures 3(a) on unlearning.
 
-Figure 2(a) has Hoelder constants of a small network, and what they certify.  The constants are estimates from samples, as in the paper, so the curves are illustrations and
-certify nothing about the network.
+Figure 2(a) has Hoelder constants of a small network, and what they certify.  The constants are
+estimates from samples, as in the paper, so the curves are illustrations and certify nothing about
+the network.
 
-Figures 3(a) of two papers on certified unlearning are of MNIST, 3 against 8, by logistic regression on rows of norm 1, penalty 1e-6 n, steps 1/L, gradients
-clipped to 1, delta = 1/n.  Their noise is that of a step's square root, sigma sqrt(2 eta); a
-replaced example goes, one extra step of full batches or one extra epoch of batches follows.
+Figures 3(a) of two papers on certified unlearning are of MNIST, 3 against 8, by logistic regression
+on rows of norm 1, penalty 1e-6 n, steps 1/L, gradients clipped to 1, delta = 1/n.  Their noise is
+that of a step's square root, sigma sqrt(2 eta); a replaced example goes, one extra step of full
+batches or one extra epoch of batches follows.
 """
 
 import math

@@ -4,9 +4,10 @@ The settings are those of the authors' code (the appendix with the experiments i
 Epsilon is theirs: Corollary 5.3, plus the divergence of noisy feature statistics, converted as in
 Mironov 2017, the least over a grid of orders.
 
-The trainer is noisy gradient descent on softmax regression, seeded and not certified.  It exists to check printed accuracies.  Gradients are clipped by their norm, which does not keep
-the steps contractive for three classes or more (see the errata), so no privacy guarantee of the
-library applies; `li.linear_model` has the trainers that are certified.
+The trainer is noisy gradient descent on softmax regression, seeded and not certified.  It exists to
+check printed accuracies.  Gradients are clipped by their norm, which does not keep the steps
+contractive for three classes or more (see the errata), so no privacy guarantee of the library
+applies; `li.linear_model` has the trainers that are certified.
 """
 
 import math
