@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Parameters = Mapping[str, float]
 Spans = Mapping[str, tuple[float, float]]
-_MOST_GRID_STEPS = 600
+_MAX_GRID_STEPS = 600
 _NO_LINEAR = "losses that may be linear, but for the regulariser"
 
 
@@ -168,7 +168,7 @@ def _worst_of(
     if not spans:
         loss(np.zeros(0))
     else:
-        starts = _scattered(len(spans), max(tries // 2, 1))
+        starts = _starting_points(len(spans), max(tries // 2, 1))
         losses = [loss(point) for point in starts]
         first = starts[int(np.argmin(losses))]
         simplex = np.vstack([first, first + np.diag(np.where(first < 0.5, 0.2, -0.2))])
@@ -184,7 +184,7 @@ def _worst_of(
     return best[0]
 
 
-def _scattered(dimension: int, count: int) -> list[Array]:
+def _starting_points(dimension: int, count: int) -> list[Array]:
     """The corners first, as far as they go, then evenly spread points (Kronecker's sequence)."""
     corners = [
         np.array([(number >> axis) & 1 for axis in range(dimension)], dtype=float)
@@ -310,7 +310,7 @@ class PiecewiseLinearMaps(Family):
             return _NO_LINEAR
         if not may.noise_stds.min() > 0.0:
             return "noise in every step"
-        most = _MOST_GRID_STEPS * (1 if may.domain is None else 20)
+        most = _MAX_GRID_STEPS * (1 if may.domain is None else 20)
         return None if run.steps <= most else f"at most {most} steps"
 
     def spans(self, run: TrainingRun) -> Spans:
@@ -403,20 +403,20 @@ def quadratics(found: Unlearning) -> Pair:
     seen = set(range(run.steps - 1, -1, -wait))
     steps = []
     for k in range(run.steps):
-        size = _at(run.step_size, k)
+        size = _value_at(run.step_size, k)
         apart = found.examples * size * run.sensitivity / run.batches.batch_size
         one = linear(1.0 - size * run.loss.regulariser)
         moved = linear(1.0 - size * run.loss.regulariser, offset=apart if k in seen else 0.0)
-        steps.append(Step(one, (one, moved), size * _at(run.noise_std, k)))
+        steps.append(Step(one, (one, moved), size * _value_at(run.noise_std, k)))
     if found.extra_steps == 0:
         return Pair(0.0, steps, release_noise_std=run.release_noise_std)
     if run.release_noise_std > 0.0:
         steps.append(Step(IDENTITY, (IDENTITY, IDENTITY), run.release_noise_std))
-    size = _at(extra.step_size, 0)
+    size = _value_at(extra.step_size, 0)
     one = linear(1.0 - size * extra.loss.regulariser)
-    steps += [Step(one, (one, one), size * _at(extra.noise_std, 0))] * found.extra_steps
+    steps += [Step(one, (one, one), size * _value_at(extra.noise_std, 0))] * found.extra_steps
     return Pair(0.0, steps, release_noise_std=extra.release_noise_std)
 
 
-def _at(schedule: Schedule, step: int) -> float:
+def _value_at(schedule: Schedule, step: int) -> float:
     return schedule[step] if isinstance(schedule, tuple) else schedule

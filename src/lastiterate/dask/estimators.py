@@ -69,14 +69,14 @@ STEP_SECONDS = 0.02
 RATE = 1e9  # multiplications and additions a second, of one worker
 _PASSES = 20
 _LEAST_BATCH = 16
-_MESSAGES = 60.0  # seconds that messages may take, however short computing is
+_MESSAGE_SECONDS = 60.0  # seconds that messages may take, however short computing is
 _HELD_SHARE = 0.3  # of a worker's memory: arranging rows needs two copies
-_PATIENCE = 60.0  # seconds for a first worker
+_WAIT_FOR_A_WORKER = 60.0  # seconds for a first worker
 _NOT_SENT = ("client", "ledger", "ledger_", "random_state", "privacy_", "certificate_")
 _LOCAL = ("lastiterate.linear_model.classifiers", "lastiterate.linear_model.regressors")
 LOG = logging.getLogger("lastiterate.dask")
-_FIRST, _LAST = 5.0, 60.0  # seconds between lines, at first and in the end
-_LONG = 1.0  # seconds; shorter tasks have no second line
+_FIRST_INTERVAL, _LAST_INTERVAL = 5.0, 60.0  # seconds between lines, at first and in the end
+_SHORTEST_TASK = 1.0  # seconds; shorter tasks have no second line
 _COPIES = 3  # of the rows, which a training in memory may take for a while
 
 
@@ -113,7 +113,7 @@ class StepCost:
 
     def most_steps(self, rows: int) -> int:
         """The steps whose messages take a minute or, if longer, as long as computing `rows`."""
-        return max(int(max(_MESSAGES, self.computing(rows)) / self.step_seconds), 1)
+        return max(int(max(_MESSAGE_SECONDS, self.computing(rows)) / self.step_seconds), 1)
 
 
 def affordable_batches(
@@ -128,7 +128,7 @@ def affordable_batches(
     known = size if RULES[settings.batches].ordered else examples
     if known is not None:
         if passes is None:
-            steps = min(steps_needed, int(_MESSAGES / cost.seconds(known)))
+            steps = min(steps_needed, int(_MESSAGE_SECONDS / cost.seconds(known)))
             passes = max(_PASSES, steps // max(examples // max(known, 1), 1))
         return size, passes
     passes = _PASSES if passes is None else passes
@@ -335,7 +335,7 @@ def _workers(client: Client) -> dict[str, Any]:
     """The workers, after waiting for the first if there are none."""
     try:
         if not workers_of(client):
-            client.wait_for_workers(1, timeout=_PATIENCE)
+            client.wait_for_workers(1, timeout=_WAIT_FOR_A_WORKER)
         return workers_of(client)
     except TimeoutError:
         must_be = "of a cluster with workers"
@@ -503,21 +503,21 @@ class _Lines:
 
     def __init__(self) -> None:
         self._what: str | None = None
-        self._start_actor = self._due = 0.0
-        self._between = _FIRST
+        self._begun = self._due = 0.0
+        self._between = _FIRST_INTERVAL
 
     def show(self, what: str, share: float | None) -> None:
         """Print a line if it is the first of its kind, the last, or one is due."""
         now = monotonic()
         if what != self._what:
-            self._what, self._start_actor, self._due, self._between = what, now, now, _FIRST
+            self._what, self._begun, self._due, self._between = what, now, now, _FIRST_INTERVAL
         over = share == 1.0
         if not over and now < self._due:
             return
-        if not over or now - self._start_actor >= _LONG:
-            self._say(what, share, now - self._start_actor)
+        if not over or now - self._begun >= _SHORTEST_TASK:
+            self._say(what, share, now - self._begun)
         self._due = now + self._between
-        self._between = min(2.0 * self._between, _LAST)
+        self._between = min(2.0 * self._between, _LAST_INTERVAL)
         if over:
             self._what = None
 

@@ -61,7 +61,6 @@ from typing import Any
 
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
 from lastiterate.errors import InvalidParameter, RefusedTraining
-from lastiterate.opacus import watched_steps as optimizer_step
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss, rounded_up
 from lastiterate.opacus.watched_loader import (
     POISSON,
@@ -70,7 +69,7 @@ from lastiterate.opacus.watched_loader import (
     DrawnBatches,
     WatchedLoader,
 )
-from lastiterate.opacus.watched_steps import OptimizerStep
+from lastiterate.opacus.watched_steps import OptimizerStep, is_ghost
 from lastiterate.run.batch_rules.base import RULES, BatchRule
 from lastiterate.run.batch_rules.drawn import PoissonSampled
 from lastiterate.run.batch_rules.ordered import Cyclic, FixedOrder, FullBatch, ShuffledEachEpoch
@@ -436,7 +435,7 @@ def _unused(size: int) -> RefusedTraining:
 
 
 def _refuse_ghost_clipping(optimizer: Any) -> None:
-    if optimizer_step.is_ghost(optimizer):
+    if is_ghost(optimizer):
         raise RefusedTraining(
             "batches were drawn without a step: with ghost clipping it cannot be seen whether "
             "their gradients were accumulated",
