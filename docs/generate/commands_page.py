@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from lastiterate.cli import app, main
-from lastiterate.cli.options import described_by_flags
+from lastiterate.cli.options import run_from_flags
 
-_RUN = frozenset(inspect.signature(described_by_flags).parameters)
+_RUN = frozenset(inspect.signature(run_from_flags).parameters)
 _HEAD = """# Commands
 
 Every `--help`, and what its example prints; made when these pages are built.

@@ -83,13 +83,13 @@ def fit_table(
 
     Its report and certificate are of both together.
     """
-    model, text = _fitted(kind, settings, target, table, test, test_table, key)
+    model, text = _fit(kind, settings, target, table, test, test_table, key)
     if isinstance(target, LabelTarget):
         relabel(model, np.array(target.classes))
     return model, text
 
 
-def _fitted(
+def _fit(
     kind: str,
     settings: dict[str, Any],
     target: Target,

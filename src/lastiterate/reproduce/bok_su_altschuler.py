@@ -548,8 +548,9 @@ def table_5_or_6(number: int, data: Path, seeds: int) -> Table:
 
 def _means(seeds: int) -> str:
     return (
-        f"Means over {seeds} seed{'s' * (seeds > 1)}; print has means over ten.  Cells agree within "
-        f"{_TOLERANCE:g}.  Norm clipping: the stated epsilon is not certified (see the errata)."
+        f"Means over {seeds} seed{'s' * (seeds > 1)}; print has means over ten.  Cells agree "
+        f"within {_TOLERANCE:g}.  Norm clipping: the stated epsilon is not certified (see the "
+        "errata)."
     )
 
 
