@@ -147,13 +147,7 @@ def page_words(run: TrainingRun | Description) -> dict[str, Any]:
         must_be = "one with one step size, one noise and batches that sizes describe"
         raise InvalidParameter("run", must_be=must_be, found="another, which the page cannot show")
     require_plain_steps(whole, "the page")
-    usual = Description()
-    words = {
-        entry.name: getattr(said, entry.name)
-        for entry in dataclasses.fields(said)
-        if entry.name not in _NOT_ON_THE_PAGE
-        and getattr(said, entry.name) != getattr(usual, entry.name)
-    }
+    words = {name: one for name, one in _set_entries(said).items() if name not in _NOT_ON_THE_PAGE}
     words |= {"batches": whole.batches.name, "examples": whole.batches.examples}
     if words.pop("steps", None) is not None:
         words["epochs"] = whole.steps / whole.batches.steps_per_pass
@@ -179,13 +173,14 @@ def as_code(said: Description, *, delta: float) -> dict[str, str]:
 
 def _stated_words(said: Description) -> dict[str, Any]:
     """Arguments that differ from their defaults, and always the batches and the adjacency."""
-    usual, run = Description(), said.run()
-    words = {
-        entry.name: getattr(said, entry.name)
-        for entry in dataclasses.fields(said)
-        if getattr(said, entry.name) != getattr(usual, entry.name)
-    }
-    return words | {"batches": run.batches.name, "adjacency": run.adjacency}
+    run = said.run()
+    return _set_entries(said) | {"batches": run.batches.name, "adjacency": run.adjacency}
+
+
+def _set_entries(said: Description) -> dict[str, Any]:
+    """The entries that differ from their defaults."""
+    named = {entry.name: getattr(said, entry.name) for entry in dataclasses.fields(said)}
+    return {name: one for name, one in named.items() if one != getattr(Description, name)}
 
 
 def _python(run: TrainingRun, delta: float) -> str:
