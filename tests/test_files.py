@@ -575,18 +575,18 @@ class TestRecordsOfAudits:
     def test_blank_files_are_kept(self, tmp_path, mine):
         (tmp_path / "r").write_bytes(mine)
         with kept("file must be"):
-            trials._resumed(tmp_path / "r", {"format": "x"})
+            trials._read_blocks(tmp_path / "r", {"format": "x"})
         assert (tmp_path / "r").read_bytes() == mine
 
     def test_a_record_is_never_truncated(self, tmp_path, monkeypatch):
         path, header = tmp_path / "r", {"format": "x"}
-        assert trials._resumed(path, header) == {}
+        assert trials._read_blocks(path, header) == {}
         path.write_bytes(path.read_bytes() + b'{"world": 0, "num')
         before = path.read_bytes()
         with monkeypatch.context() as patch:
             patch.setattr(_files, "_draft_beside", FULL_DISK)
             with pytest.raises(OSError, match="No space"):
-                trials._resumed(path, header)
+                trials._read_blocks(path, header)
         assert path.read_bytes() == before
-        assert trials._resumed(path, header) == {}
+        assert trials._read_blocks(path, header) == {}
         assert before.startswith(path.read_bytes())

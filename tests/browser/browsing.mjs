@@ -15,9 +15,9 @@ const WAIT = 120_000;
 export const FIRST_EPSILON = `
 import json
 import lastiterate as li
-from lastiterate._digits import up
+from lastiterate._display import up
 from lastiterate.explore.page_runs import run_from_page
-from lastiterate.explore.page_options import FIRST, PRESETS
+from lastiterate.explore.server import FIRST, PRESETS
 print(json.dumps(up(li.account(run_from_page(PRESETS[FIRST])).epsilon(1e-7))))
 `;
 /** What a Python program prints, as JSON. */

@@ -51,9 +51,9 @@ def another(address, timeout):
 def test_an_address_of_something_else_is_refused_in_words(monkeypatch, client, said):
     monkeypatch.setattr(audit, "_PATIENCE", 0.01)
     with pytest.raises(InvalidParameter, match=r"cluster must be the address of .*8786") as refused:
-        audit._connected(client, "tcp://here:1")
+        audit._connect(client, "tcp://here:1")
     assert said in str(refused.value)
 
 
 def test_a_scheduler_is_taken():
-    assert audit._connected(lambda address, timeout: address, "tcp://here:1") == "tcp://here:1"
+    assert audit._connect(lambda address, timeout: address, "tcp://here:1") == "tcp://here:1"

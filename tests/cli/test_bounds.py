@@ -4,7 +4,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.catalogue import APPROXIMATIONS
-from lastiterate.cli.bounds import _explained, _statements
+from lastiterate.cli.bounds import _explanation, _statements
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 
 IDS = [*li.CATALOGUE, *LOWER_BOUNDS, *APPROXIMATIONS]
@@ -13,7 +13,7 @@ IDS = [*li.CATALOGUE, *LOWER_BOUNDS, *APPROXIMATIONS]
 def test_no_markup_is_left():
     statements = _statements()
     for id_ in IDS:
-        text = _explained(statements[id_])
+        text = _explanation(statements[id_])
         assert f"docs/bounds.md#{id_.replace('/', '-')}" in text
         for left in ("\\", "**", ":math:", "{", "}"):
             assert left not in text

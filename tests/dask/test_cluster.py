@@ -302,13 +302,13 @@ class TestFailures:
             trained(shards, rule=li.FullBatch(103))
 
     def test_each_shard_is_asked_once_a_step(self, client, monkeypatch):
-        asked, honest = [], ShardActors._sent
+        asked, honest = [], ShardActors._send
 
         def counted(self, shard, method, question):
             asked.append(method)
             return honest(self, shard, method, question)
 
-        monkeypatch.setattr(ShardActors, "_sent", counted)
+        monkeypatch.setattr(ShardActors, "_send", counted)
         trained(on_cluster(client, examples()), rule=li.FullBatch(103))
         assert asked.count("survey") == asked.count("arrange") == 2
         assert asked.count("gradient") == 2 * STEPS

@@ -2,8 +2,19 @@
 
 The trainer runs many times on each of two adjacent data sets.  On the first half of the runs a
 test is chosen: a direction (Fisher's discriminant) and a threshold.  On the other half it is
-judged, so that its error rates have valid limits (`evidence`).  A refutation is a proof, up to
+judged, so that its error rates have valid limits.  A refutation is a proof, up to
 the confidence; that nothing was refuted proves nothing beyond this pair and this test.
+
+**Limits.**  A test rejects in h of n runs in the first world and fails to in m of n in the second.
+By Clopper and Pearson each rate is below its limit except with probability (1 - confidence)/2, so
+both are with the confidence.  A certificate says that the second rate is at least f of the first, a
+decreasing function: it is refuted where the limits say otherwise.
+
+**The file.**  Runs are kept in a file so that none is made twice.  Seeds are derived from the
+block's number, so that a result depends neither on how many processes made it nor on whether the
+audit was interrupted.  The file has one JSON record a line: what is audited, then one for each
+block; a last line that was cut short is made again.  Looking at results before going on is noted
+too: each look is a chance to refute by accident.
 """
 
 from __future__ import annotations
@@ -28,6 +39,16 @@ from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra, Nume
 from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.profile.profile import least_misses
 
+Data = tuple[Any, Any]
+_MIN_RUNS = 20
+_MAX_THRESHOLDS = 400
+Seeds = NDArray[np.uint64]
+Trainer = Callable[[int, Seeds], Any]
+Block = tuple[int, int]  # world, number
+_FORMAT = "lastiterate audit 2"
+_JUDGED = "judged after"
+
+
 __all__ = [
     "Claim",
     "Evidence",
@@ -39,11 +60,6 @@ __all__ = [
     "one_at_a_time",
     "power",
 ]
-
-Data = tuple[Any, Any]
-
-_FEWEST = 20
-_THRESHOLDS = 400
 
 
 @dataclass(frozen=True)
@@ -134,7 +150,7 @@ def audit(
     if not callable(trainer):
         raise InvalidType("trainer", trainer, must_be="a function of a world and seeds")
     _check_claim(certificate, confidence)
-    _check.count("runs", runs, at_least=_FEWEST)
+    _check.count("runs", runs, at_least=_MIN_RUNS)
     first, second = outputs(
         trainer,
         runs=runs,
@@ -156,8 +172,8 @@ def judge(
     """
     _check_claim(certificate, confidence)
     first, second = (np.asarray(one, dtype=float).reshape(len(one), -1) for one in (first, second))
-    if first.shape != second.shape or len(first) < _FEWEST:
-        must_be = f"two arrays of the same shape, of at least {_FEWEST} rows"
+    if first.shape != second.shape or len(first) < _MIN_RUNS:
+        must_be = f"two arrays of the same shape, of at least {_MIN_RUNS} rows"
         raise InvalidParameter("results", (first.shape, second.shape), must_be=must_be)
     half = len(first) // 2
     direction = _discriminant(first[:half], second[:half])
@@ -221,7 +237,7 @@ def _best_threshold(
     if values.size == 1:
         return float(values[0])
     between = (values[1:] + values[:-1]) / 2.0
-    picked = np.linspace(0, between.size - 1, min(between.size, _THRESHOLDS)).astype(int)
+    picked = np.linspace(0, between.size - 1, min(between.size, _MAX_THRESHOLDS)).astype(int)
     thresholds = between[np.unique(picked)]
     hits = first.size - np.searchsorted(np.sort(first), thresholds, side="right")
     missed = np.searchsorted(np.sort(second), thresholds, side="right")
@@ -236,14 +252,6 @@ def _check_claim(certificate: Certificate, confidence: float) -> None:
         must_be = "a PrivacyProfile, a PrivacyReport or a Claim"
         raise InvalidType("certificate", certificate, must_be=must_be)
     _check.number("confidence", confidence, above=0.0, below=1.0)
-
-
-# Limits of error rates from counts of test outcomes, and whether a certificate can be true.
-#
-# A test rejects in h of n runs in the first world and fails to in m of n in the second.  By Clopper
-# and Pearson each rate is below its limit except with probability (1 - confidence)/2, so both are
-# with the confidence.  A certificate says that the second rate is at least f of the first, a
-# decreasing function: it is refuted where the limits say otherwise.
 
 
 class Certificate(Protocol):
@@ -346,22 +354,6 @@ def power(
     return float(np.sum(below * np.array(chances)))
 
 
-# Many seeded runs of a trainer in both worlds, kept in a file so that none is made twice.
-#
-# Seeds are derived from the block's number, so that a result depends neither on how many processes
-# made it nor on whether the audit was interrupted.  The file has one JSON record a line: what is
-# audited, then one for each block; a last line that was cut short is made again.  Looking at
-# results before going on is noted too: each look is a chance to refute by accident.
-
-
-Seeds = NDArray[np.uint64]
-Trainer = Callable[[int, Seeds], Any]
-Block = tuple[int, int]  # world, number
-
-_FORMAT = "lastiterate audit 2"
-_JUDGED = "judged after"
-
-
 def outputs(
     trainer: Trainer,
     *,
@@ -379,7 +371,7 @@ def outputs(
     lengths = [min(size, count - first) for first in range(0, count, size)]
     wanted = [(world, number) for number in range(len(lengths)) for world in (0, 1)]
     header = {"format": _FORMAT, "name": name, "seed": start, "block": size}
-    done = {} if file is None else _resumed(file, header)
+    done = {} if file is None else _read_blocks(file, header)
     # A last block of another length is made anew: an audit may go on to more runs.
     todo = [one for one in wanted if one not in done or len(done[one]) != lengths[one[1]]]
 
@@ -388,9 +380,9 @@ def outputs(
         state = np.random.SeedSequence([start, world, number])
         # 53 bits, which every generator takes and every float holds.
         seeds = state.generate_state(lengths[number], np.uint64).astype(np.uint64) >> np.uint64(11)
-        return one, _checked(trainer(world, seeds), lengths[number])
+        return one, _as_rows(trainer(world, seeds), lengths[number])
 
-    made = _made(make, todo, _check.count("jobs", jobs, at_least=1))
+    made = _outputs_of(make, todo, _check.count("jobs", jobs, at_least=1))
     for one, rows in track("runs of the trainer", made, len(todo)):
         done[one] = rows
         if file is not None:
@@ -403,7 +395,7 @@ def outputs(
     return worlds[0], worlds[1]
 
 
-def _checked(released: Any, runs: int) -> Array:
+def _as_rows(released: Any, runs: int) -> Array:
     rows = np.asarray(released, dtype=float)
     rows = rows.reshape(runs, -1) if rows.size and rows.size % runs == 0 else rows
     if rows.ndim != 2 or rows.shape[0] != runs:
@@ -414,7 +406,7 @@ def _checked(released: Any, runs: int) -> Array:
     return rows
 
 
-def _made(
+def _outputs_of(
     make: Callable[[Block], tuple[Block, Array]], todo: list[Block], jobs: int
 ) -> Iterator[tuple[Block, Array]]:
     if jobs == 1 or len(todo) < 2:
@@ -429,18 +421,18 @@ def _made(
     )
 
 
-def _resumed(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
+def _read_blocks(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
     """The blocks that the file holds; its header is written, and a cut last line removed."""
     content = file.read_bytes() if file.exists() else b""
     if not content:
-        write_whole("file", file, json.dumps(header) + "\n", _is(b""))
+        write_whole("file", file, json.dumps(header) + "\n", _has_content(b""))
         return {}
     whole = content[: content.rfind(b"\n") + 1]
-    records = [_parsed(file, line) for line in whole.splitlines()]
+    records = [_parse(file, line) for line in whole.splitlines()]
     if not records or records[0] != header:
-        raise InvalidParameter("file", str(file), must_be=_other(records, header))
+        raise InvalidParameter("file", str(file), must_be=_difference_text(records, header))
     if whole != content:
-        write_whole("file", file, whole, _is(content))
+        write_whole("file", file, whole, _has_content(content))
     try:
         return {
             (one["world"], one["number"]): np.array(one["outputs"])
@@ -451,14 +443,14 @@ def _resumed(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
         raise InvalidParameter("file", str(file), must_be="the record of an audit") from error
 
 
-def _is(content: bytes) -> IsOurs:
+def _has_content(content: bytes) -> IsOurs:
     """Recognises what was read."""
     return lambda found: found == content
 
 
 def looks(file: Path, runs: int) -> list[int]:
     """After how many runs this record was judged, this time included, which is noted in it."""
-    records = [_parsed(file, line) for line in file.read_text(encoding="utf-8").splitlines()]
+    records = [_parse(file, line) for line in file.read_text(encoding="utf-8").splitlines()]
     before = sorted({one[_JUDGED] for one in records if _JUDGED in one})
     if runs not in before:
         with file.open("a", encoding="utf-8") as lines:
@@ -466,7 +458,7 @@ def looks(file: Path, runs: int) -> list[int]:
     return sorted({*before, runs})
 
 
-def _other(records: list[dict[str, Any]], header: dict[str, Any]) -> str:
+def _difference_text(records: list[dict[str, Any]], header: dict[str, Any]) -> str:
     """In what a record is another audit's."""
     first = records[0] if records else {}
     differ = [name for name in header if first.get(name) != header[name]]
@@ -477,7 +469,7 @@ def _other(records: list[dict[str, Any]], header: dict[str, Any]) -> str:
     )
 
 
-def _parsed(file: Path, line: str | bytes) -> dict[str, Any]:
+def _parse(file: Path, line: str | bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Exact privacy of one-dimensional instances: what a guarantee has to survive.
+"""Exact privacy of one-dimensional instances that a run admits: what a guarantee has to survive.
 
 >>> from lastiterate.audit import exact
 >>> from lastiterate.lower_bounds.line import linear
@@ -35,6 +35,11 @@ from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:
     from lastiterate.unlearn.unlearning import Unlearning
+
+Parameters = Mapping[str, float]
+Spans = Mapping[str, tuple[float, float]]
+_MAX_GRID_STEPS = 600
+_NO_LINEAR = "losses that may be linear, but for the regulariser"
 
 
 __all__ = ["FAMILIES", "Bracket", "ExactCurve", "Pair", "Step", "WorstInstance", "curve", "worst"]
@@ -163,7 +168,7 @@ def _worst_of(
     if not spans:
         loss(np.zeros(0))
     else:
-        starts = _scattered(len(spans), max(tries // 2, 1))
+        starts = _starting_points(len(spans), max(tries // 2, 1))
         losses = [loss(point) for point in starts]
         first = starts[int(np.argmin(losses))]
         simplex = np.vstack([first, first + np.diag(np.where(first < 0.5, 0.2, -0.2))])
@@ -179,7 +184,7 @@ def _worst_of(
     return best[0]
 
 
-def _scattered(dimension: int, count: int) -> list[Array]:
+def _starting_points(dimension: int, count: int) -> list[Array]:
     """The corners first, as far as they go, then evenly spread points (Kronecker's sequence)."""
     corners = [
         np.array([(number >> axis) & 1 for axis in range(dimension)], dtype=float)
@@ -191,16 +196,6 @@ def _scattered(dimension: int, count: int) -> list[Array]:
     steps = ratio ** -np.arange(1.0, dimension + 1)
     inside = [(0.5 + number * steps) % 1.0 for number in range(count - len(corners))]
     return corners + inside
-
-
-# Families of instances that a run's description admits, each with a few free parameters.
-
-
-Parameters = Mapping[str, float]
-Spans = Mapping[str, tuple[float, float]]
-
-_MOST_GRID_STEPS = 600
-_NO_LINEAR = "losses that may be linear, but for the regulariser"
 
 
 class Family(ABC):
@@ -315,7 +310,7 @@ class PiecewiseLinearMaps(Family):
             return _NO_LINEAR
         if not may.noise_stds.min() > 0.0:
             return "noise in every step"
-        most = _MOST_GRID_STEPS * (1 if may.domain is None else 20)
+        most = _MAX_GRID_STEPS * (1 if may.domain is None else 20)
         return None if run.steps <= most else f"at most {most} steps"
 
     def spans(self, run: TrainingRun) -> Spans:
@@ -396,35 +391,32 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-# The exact instance of an unlearning: trained and then unlearned, against never seen.
-#
-# Only what was done is looked at, not what is certified of it.
-
-
 def quadratics(found: Unlearning) -> Pair:
-    """Losses with no curvature but the penalty's, for which the laws are known exactly.
+    """The exact instance of an unlearning: trained and then unlearned, against never seen.
 
-    Those that go all pull one way, together, in every last batch of an epoch.
+    Only what was done is looked at, not what is certified of it.  Losses have no curvature but the
+    penalty's, so that the laws are known exactly.  Those that go all pull one way, together, in
+    every last batch of an epoch.
     """
     run, extra = found.run, found.extra
     wait = run.batches.batches_per_epoch if run.batches.exact_size else 1
     seen = set(range(run.steps - 1, -1, -wait))
     steps = []
     for k in range(run.steps):
-        size = _at(run.step_size, k)
+        size = _value_at(run.step_size, k)
         apart = found.examples * size * run.sensitivity / run.batches.batch_size
         one = linear(1.0 - size * run.loss.regulariser)
         moved = linear(1.0 - size * run.loss.regulariser, offset=apart if k in seen else 0.0)
-        steps.append(Step(one, (one, moved), size * _at(run.noise_std, k)))
+        steps.append(Step(one, (one, moved), size * _value_at(run.noise_std, k)))
     if found.extra_steps == 0:
         return Pair(0.0, steps, release_noise_std=run.release_noise_std)
     if run.release_noise_std > 0.0:
         steps.append(Step(IDENTITY, (IDENTITY, IDENTITY), run.release_noise_std))
-    size = _at(extra.step_size, 0)
+    size = _value_at(extra.step_size, 0)
     one = linear(1.0 - size * extra.loss.regulariser)
-    steps += [Step(one, (one, one), size * _at(extra.noise_std, 0))] * found.extra_steps
+    steps += [Step(one, (one, one), size * _value_at(extra.noise_std, 0))] * found.extra_steps
     return Pair(0.0, steps, release_noise_std=extra.release_noise_std)
 
 
-def _at(schedule: Schedule, step: int) -> float:
+def _value_at(schedule: Schedule, step: int) -> float:
     return schedule[step] if isinstance(schedule, tuple) else schedule

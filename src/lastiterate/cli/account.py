@@ -25,12 +25,10 @@ Including = Annotated[
     str | None,
     typer.Option(help="further bounds to list: published", autocompletion=among(["published"])),
 ]
-
 EXAMPLE = (
     "--examples 60000 --batch-size 1500 --epochs 50 --step-size 0.05 --noise-std 0.01 "
     "--sensitivity 10 --smoothness 32.502 --strong-convexity 0.002"
 )
-
 _OVER = ("noise-std", "release-noise-std", "noise", "steps")
 
 

@@ -15,8 +15,8 @@ from lastiterate._display import down, up
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.saved_model.model_file import read_model
 
-_TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
-_LIKELY = 0.9
+_RUNS_TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
+_LIKELY_POWER = 0.9
 _PATIENCE = 20.0  # seconds for a scheduler to answer
 Runs = Annotated[int, typer.Option(help="runs on each of two adjacent data sets")]
 Confidence = Annotated[float, typer.Option(help="of a refutation")]
@@ -94,7 +94,7 @@ def audit(
         print(f"{certified}; no lower bound above 0 from these runs")
     if not verdict.refuted:
         parts = report.used.values() if isinstance(report, PrivacyReport) else (report,)
-        print(_enough(min(map(gdp_but_for_failure, parts)), confidence))
+        print(_enough_runs(min(map(gdp_but_for_failure, parts)), confidence))
     if record is not None and len(seen := looks(record, runs)) > 1:
         print(
             f"{len(seen)} looks at this record, after {', '.join(map(str, seen))} runs: all of "
@@ -116,11 +116,11 @@ def _workers(cluster: str | None, jobs: int) -> Iterator[int]:
         from joblib import parallel_config
     except ImportError:
         raise MissingExtra("an audit on a cluster", "distributed", extra="dask") from None
-    with _connected(Client, cluster) as client, parallel_config(backend="dask"):
+    with _connect(Client, cluster) as client, parallel_config(backend="dask"):
         yield max(2, sum(client.nthreads().values()))
 
 
-def _connected(client: Any, address: str) -> Any:
+def _connect(client: Any, address: str) -> Any:
     """A client of the scheduler there; whatever else answers, or does not, is refused in words."""
     made: list[Any] = []
 
@@ -142,7 +142,7 @@ def _connected(client: Any, address: str) -> Any:
     raise InvalidParameter("cluster", must_be=must_be, found=found)
 
 
-def _enough(mu: float, confidence: float) -> str:
+def _enough_runs(mu: float, confidence: float) -> str:
     """A sentence on how many runs would refute a trainer with half of its noise.
 
     A test that refutes mu-GDP refutes every guarantee that implies it.
@@ -156,16 +156,16 @@ def _enough(mu: float, confidence: float) -> str:
         return "How many runs would refute a gross error is not known for this guarantee."
     claimed = GaussianProfile(mu)
     rate = float(ndtr(-mu))  # of both errors, were the trainer 2 mu-GDP
-    for judged in _TRIED:
+    for judged in _RUNS_TRIED:
         chance = power(rate, rate, claimed, runs=judged, confidence=confidence)
-        if chance >= _LIKELY:
+        if chance >= _LIKELY_POWER:
             return (
                 f"A trainer with half the noise that it claims would be refuted by {2 * judged:,} "
-                f"runs with probability {_LIKELY:.0%} or more."
+                f"runs with probability {_LIKELY_POWER:.0%} or more."
             )
+    most = 2 * _RUNS_TRIED[-1]
     return (
-        f"A trainer with half the noise that it claims may not be refuted by {2 * _TRIED[-1]:,} "
-        "runs either."
+        f"A trainer with half the noise that it claims may not be refuted by {most:,} runs either."
     )
 
 

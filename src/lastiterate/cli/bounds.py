@@ -58,12 +58,12 @@ def bounds(
         raise InvalidParameter("explain", explain, must_be="left out where an ID is given")
     explain = explain if id_ is None else id_
     if explain is not None:
-        print("\n\n".join(_explained(one) for one in _named(explain)))
+        print("\n\n".join(_explanation(one) for one in _statements_named(explain)))
         return
     parts = (
-        _listed("Bounds", CATALOGUE.values()),
-        _listed("Lower bounds", LOWER_BOUNDS.values()),
-        _listed("Estimates", APPROXIMATIONS.values()),
+        _list_text("Bounds", CATALOGUE.values()),
+        _list_text("Lower bounds", LOWER_BOUNDS.values()),
+        _list_text("Estimates", APPROXIMATIONS.values()),
     )
     print("\n\n".join(parts))
 
@@ -76,14 +76,14 @@ def _certainty(one: "Explainable") -> str:
     return one.certainty.value.replace("`", "")
 
 
-def _listed(title: str, statements: "Iterable[Explainable]") -> str:
+def _list_text(title: str, statements: "Iterable[Explainable]") -> str:
     from lastiterate.bounds.bound import Certainty
 
     lines = [f"{title}:"]
     for one in statements:
-        lines += [one.id, *_wrapped(one.gives, "    ")]
+        lines += [one.id, *_wrap(one.gives, "    ")]
         if title == "Bounds" and (certainty := _certainty(one)) != Certainty.UPPER.value:
-            lines += _wrapped(f"({certainty})", "    ")
+            lines += _wrap(f"({certainty})", "    ")
     return "\n".join(lines)
 
 
@@ -95,7 +95,7 @@ def _statements() -> "dict[str, Explainable]":
     return {**RECORDS, **LOWER_BOUNDS, **APPROXIMATIONS}
 
 
-def _named(name: str) -> "list[Explainable]":
+def _statements_named(name: str) -> "list[Explainable]":
     """The statements with this id, in this family, or whose id has this last part."""
     from lastiterate.bounds.catalogue import CATALOGUE
 
@@ -116,13 +116,13 @@ def _named(name: str) -> "list[Explainable]":
     return named
 
 
-def _explained(bound: "Explainable") -> str:
+def _explanation(bound: "Explainable") -> str:
     kind = _certainty(bound)
-    lines = [bound.id, *_wrapped(bound.gives, "    "), *_wrapped(f"({kind})", "    "), ""]
-    lines += [line for one in bound.source.parts for line in _wrapped(str(one), "")]
+    lines = [bound.id, *_wrap(bound.gives, "    "), *_wrap(f"({kind})", "    "), ""]
+    lines += [line for one in bound.source.parts for line in _wrap(str(one), "")]
     for paragraph in inspect.cleandoc(bound.evaluate.__doc__ or "").split("\n\n"):
         if _FORMULA not in paragraph:
-            lines += ["", *_wrapped(paragraph.replace("**", ""), "")]
+            lines += ["", *_wrap(paragraph.replace("**", ""), "")]
     lines += ["", f"With formulas: docs/bounds.md#{bound.id.replace('/', '-')}"]
     stages = [id_ for id_ in bound_ids(f"{bound.id}/") if not bound.id.startswith("published")]
     if stages:
@@ -130,11 +130,11 @@ def _explained(bound: "Explainable") -> str:
         lines += [f"  - {id_}" for id_ in stages]
     lines += ["", "Needs:"]
     for one in bound.needs:
-        lines += _wrapped(one.needs, "  - ") + _wrapped(f"otherwise: {one.remedy}", "    ")
+        lines += _wrap(one.needs, "  - ") + _wrap(f"otherwise: {one.remedy}", "    ")
     return "\n".join(lines)
 
 
-def _wrapped(text: str, before: str) -> list[str]:
+def _wrap(text: str, before: str) -> list[str]:
     return textwrap.wrap(
         " ".join(text.split()),
         line_width(_WIDEST),

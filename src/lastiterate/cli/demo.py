@@ -20,7 +20,7 @@ from lastiterate._display import up
 from lastiterate._files import begins_with, is_sealed, sealed, write_whole
 from lastiterate._numerics.rounding import up as rounded_up
 from lastiterate._progress import track
-from lastiterate.cli.train import train
+from lastiterate.cli.train import check_sklearn, train
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.saved_model.model_file import read_model
 from lastiterate.tables.encoder import encode_file
@@ -74,7 +74,6 @@ Files in {out}, the first two of which may be published:
   {report}
 Next, verify the certificate, which needs no data:
 $ {me} verify {out}/model"""
-
 Table = dict[str, list[float]]
 
 
@@ -91,7 +90,7 @@ def demo(
 
     Example: lastiterate demo
     """
-    _check_extra()
+    check_sklearn("the demo")
     _check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     names = {"me": _name_of_command(), "out": out}
@@ -211,13 +210,6 @@ def _pictures(report: "PrivacyReport", table: Table, out: Path) -> str:
     save(lines(list(EPOCHS), curves, across="epochs", up=axis), out / "epsilon.png")
     report.to_html(out / "report.html", delta=_DELTA)
     return "report.html              the report, with pictures; epsilon.png: the table"
-
-
-def _check_extra() -> None:
-    try:
-        import sklearn  # noqa: F401 - only whether it is there
-    except ImportError:
-        raise MissingExtra("the demo", "scikit-learn", extra="sklearn") from None
 
 
 def _name_of_command() -> str:

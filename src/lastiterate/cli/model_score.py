@@ -14,15 +14,18 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.rounding import Array
 from lastiterate.accounting import PrivacyReport
+from lastiterate.cli.predict import likeliest_classes
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.train.arithmetic import with_score
 from lastiterate.train.defaults import gaussian_parameter
 
-_TRIALS = 8
-_SEEN = 0.0005  # the least difference between two accuracies that shows in print
-_SPARED = 0.002  # of epsilon, so that one training is nearly always enough
+_MAX_TRIALS = 8
+_VISIBLE_DIFFERENCE = 0.0005  # the least difference between two accuracies that shows in print
+_SPARED_SHARE = 0.002  # of epsilon, so that one training is nearly always enough
+_NOISE_STDS = 2.0  # standard deviations of its noise within which a score may be another
+_CHANCE_STDS = 3.0  # standard deviations that scores of pure chance stay within
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,13 @@ class JointBudget:
         """
         whole = gaussian_parameter(self.epsilon, self.delta)
         rest = GaussianProfile(math.sqrt(whole**2 - self.score.mu**2)).epsilon(self.delta)
-        rest *= 1.0 - _SPARED
-        for _ in range(_TRIALS):
+        rest *= 1.0 - _SPARED_SHARE
+        for _ in range(_MAX_TRIALS):
             model = make(rest).fit(rows, targets, key=key)
             joint = self.joint_report(model.privacy_).epsilon(self.delta)
             if joint <= self.epsilon:
                 return model
-            rest *= (1.0 - _SPARED) * self.epsilon / joint
+            rest *= (1.0 - _SPARED_SHARE) * self.epsilon / joint
         raise NumericalFailure(
             f"no training was found that leaves room for the score within {self.epsilon!r}."
         )
@@ -96,13 +99,12 @@ def public_score(
 ) -> str:
     """The score in words: accuracy, that of the most frequent label and AUC; or errors and R2."""
     if classes is not None:
-        alone = outputs.shape[1] == 1
-        chosen = (outputs[:, 0] > 0.0).astype(int) if alone else outputs.argmax(axis=1)
+        chosen = likeliest_classes(outputs)
         counts = np.bincount(truth[truth >= 0], minlength=2)
         unknown = np.sum(truth < 0)
         wrong = f"; {unknown:,} of them have an undeclared label, which counts as wrong"
         right, most = np.mean(chosen == truth), counts.max() / truth.size
-        area = auc_text(outputs, truth, classes, better=right - most > _SEEN)
+        area = auc_text(outputs, truth, classes, better=right - most > _VISIBLE_DIFFERENCE)
         return (
             f"accuracy on {truth.size:,} rows of {name}: {right:.1%} (most frequent label: "
             f"{most:.1%}){wrong if unknown else ''}{area}"
@@ -129,9 +131,6 @@ def private_score(value: float, std: float, rows: int, name: str, *, unit: float
     )
 
 
-_WITHIN = 2.0  # standard deviations of its noise within which a score may be another
-
-
 def base_rate_text(score: Any, classes: tuple[str, ...], prior: list[float] | None) -> str:
     """The public share of the most frequent label, with which a noisy accuracy is compared."""
     ranking = (
@@ -145,12 +144,9 @@ def base_rate_text(score: Any, classes: tuple[str, ...], prior: list[float] | No
         )
     share, label = max(zip(prior, classes, strict=True))
     said = f". Always predicting {label!r} would be right for {share:.1%}, by --class-prior"
-    if score.value - share > _WITHIN * score.std:
+    if score.value - share > _NOISE_STDS * score.std:
         return said
     return f"{said}, so this accuracy shows nothing; {ranking}"
-
-
-_BY_CHANCE = 3.0  # standard deviations that scores of pure chance stay within
 
 
 def area_under_roc(scores: Array, positive: NDArray[np.bool_]) -> float:
@@ -186,7 +182,7 @@ def auc_text(outputs: Array, truth: NDArray[Any], classes: tuple[str, ...], *, b
     said = f"; AUC {area:.3f} (chance: 0.5)"
     if better:
         return said
-    if not area - 0.5 > _BY_CHANCE * _spread(positive):
+    if not area - 0.5 > _CHANCE_STDS * _spread_by_chance(positive):
         return f"{said}. Neither shows that the model learned anything"
     rarer = int(2 * positive.sum() <= positive.size)
     one, other = classes[rarer], classes[1 - rarer]
@@ -200,7 +196,7 @@ def auc_text(outputs: Array, truth: NDArray[Any], classes: tuple[str, ...], *, b
     )
 
 
-def _spread(positive: NDArray[np.bool_]) -> float:
+def _spread_by_chance(positive: NDArray[np.bool_]) -> float:
     """The standard deviation of the area if scores had nothing to do with labels."""
     many, others = int(positive.sum()), int((~positive).sum())
     return math.sqrt((many + others + 1) / (12.0 * many * others))

@@ -450,11 +450,10 @@ def check_new(path: Path) -> None:
 def as_toml(described: Description | None, run: TrainingRun) -> str:
     """The run in the words in which it was described, where they say all of it."""
     if described is not None:
-        usual = Description()
         words = {
             one.name: getattr(described, one.name)
             for one in dataclasses.fields(Description)
-            if getattr(described, one.name) != getattr(usual, one.name)
+            if getattr(described, one.name) != one.default
         }
         words |= {"batches": run.batches.name, "adjacency": run.adjacency}
         if "domain" not in words and isinstance(described.batches, str | None):

@@ -38,7 +38,7 @@ def predict(
     data: Data,
     proba: Annotated[
         bool, typer.Option("--proba", help="also print the probability of each class")
-    ] = (False),
+    ] = False,
     scores: Annotated[
         bool, typer.Option("--scores", help="also print the score of each class")
     ] = False,
@@ -68,7 +68,7 @@ def predict(
     Example: lastiterate predict model people.csv --proba
     """
     saved = read_model(model / "model.json" if model.is_dir() else model)
-    _check_columns(saved, proba=proba, scores=scores)
+    _check_column_options(saved, proba=proba, scores=scores)
     selection = RowSelection.of(saved, top=top, threshold=threshold, positive=positive)
     file = open_table(data, delimiter=delimiter)
     logistic = saved.record["model"] == "logistic"
@@ -83,9 +83,9 @@ def predict(
     likely = probabilities(outputs) if logistic else None
     columns[named] = selection.labels(predicted(saved, outputs), likely)
     if likely is not None and probable:
-        columns |= _named("probability of", saved, likely)
+        columns |= _columns_of("probability of", saved, likely)
     if scored:
-        columns |= _named("score of", saved, outputs)
+        columns |= _columns_of("score of", saved, outputs)
     lines = selection.listed(list(zip(*columns.values(), strict=True)), outputs)
     text = _as_csv([list(columns), *lines])
     if out is None:
@@ -104,9 +104,14 @@ def predicted(saved: SavedModel, outputs: Array) -> list[str]:
     """The most likely labels, or the numbers."""
     if saved.classes is None:
         return [repr(number) for number in outputs[:, 0].tolist()]
-    alone = outputs.shape[1] == 1
-    chosen = (outputs[:, 0] > 0.0).astype(int) if alone else outputs.argmax(axis=1)
-    return [saved.classes[k] for k in chosen]
+    return [saved.classes[k] for k in likeliest_classes(outputs)]
+
+
+def likeliest_classes(outputs: Array) -> Array:
+    """The index of the most likely class of each row; two classes share one output."""
+    if outputs.shape[1] == 1:
+        return np.asarray((outputs[:, 0] > 0.0).astype(int))
+    return np.asarray(outputs.argmax(axis=1))
 
 
 def probabilities(outputs: Array) -> Array:
@@ -139,7 +144,7 @@ def _outputs(saved: SavedModel, file: TableFile, id_: str | None) -> tuple[Array
     return np.concatenate(outputs), ids
 
 
-def _check_columns(saved: SavedModel, *, proba: bool, scores: bool) -> None:
+def _check_column_options(saved: SavedModel, *, proba: bool, scores: bool) -> None:
     kind = saved.record["model"]
     if proba and kind != "logistic":
         must_be = "left out: only --model logistic has probabilities"
@@ -149,17 +154,17 @@ def _check_columns(saved: SavedModel, *, proba: bool, scores: bool) -> None:
         raise InvalidParameter("scores", must_be=must_be, found=f"a model of kind {kind}")
 
 
-def _names(what: str, saved: SavedModel) -> list[str]:
+def _column_names(what: str, saved: SavedModel) -> list[str]:
     """The columns of probabilities, one for each label, or of scores, of which two labels share."""
     classes = saved.classes or ()
     shared = what == "score of" and len(classes) == 2
     return [f"{what} {label}" for label in (classes[1:] if shared else classes)]
 
 
-def _named(what: str, saved: SavedModel, numbers: Array) -> dict[str, list[str]]:
+def _columns_of(what: str, saved: SavedModel, numbers: Array) -> dict[str, list[str]]:
     return {
         name: [f"{number:.6g}" for number in numbers[:, k].tolist()]
-        for k, name in enumerate(_names(what, saved))
+        for k, name in enumerate(_column_names(what, saved))
     }
 
 
@@ -194,7 +199,7 @@ class RowSelection:
                 found = f"a model of kind {saved.record['model']}"
                 raise InvalidParameter("threshold", must_be=must_be, found=found)
         needed = top is not None or threshold is not None
-        return cls(saved.classes, _index(saved.classes, positive, needed), top, threshold)
+        return cls(saved.classes, _positive_index(saved.classes, positive, needed), top, threshold)
 
     def labels(self, most_likely: list[str], probabilities: Array | None) -> list[str]:
         """The most likely labels, or those that the threshold gives."""
@@ -225,7 +230,7 @@ class RowSelection:
         return np.asarray(log_softmax(outputs, axis=1)[:, self.positive])
 
 
-def _index(classes: tuple[str, ...] | None, positive: str | None, needed: bool) -> int:
+def _positive_index(classes: tuple[str, ...] | None, positive: str | None, needed: bool) -> int:
     """The index of the positive label; 1 for regression."""
     if classes is None:
         if positive is not None:

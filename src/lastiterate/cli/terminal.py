@@ -14,27 +14,18 @@ from lastiterate._progress import listen
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-
 _NARROWEST = 60
-
 OTHER_VERSION = 3  # an exit code: neither confirmed nor refuted here
-
 WITH_FORCE = "add --force to replace what lastiterate wrote there"
+BETWEEN_DRAWINGS = 0.1  # seconds: loops may tell of many short steps
+BEFORE_THE_BAR = 0.5  # so that what is quick does not flicker
+BEFORE_A_LINE = 5.0  # each line after the first waits four times as long
 
 
 def line_width(widest: int) -> int:
     """The terminal's width, but at most `widest`; `widest` itself without a terminal."""
     columns = shutil.get_terminal_size(fallback=(widest, 24)).columns
     return max(min(columns, widest), _NARROWEST)
-
-
-# One bar for whoever waits at a terminal, and a line now and then for whoever reads a log.
-
-BETWEEN_DRAWINGS = 0.1  # seconds: loops may tell of many short steps
-
-BEFORE_THE_BAR = 0.5  # so that what is quick does not flicker
-
-BEFORE_A_LINE = 5.0  # each line after the first waits four times as long
 
 
 @contextmanager

@@ -154,7 +154,7 @@ def train(
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
     kind = _kind(task, model)
-    _check_extra()
+    check_sklearn("training")
     from lastiterate.certificate.signature import Signer
     from lastiterate.cli.model_score import TestOptions
     from lastiterate.cli.trained_model import (
@@ -322,11 +322,12 @@ def _check_rate_matching(rate_matching: float, kind: str, key: Path | None) -> N
         raise InvalidParameter("rate_matching", must_be=must_be, found="both")
 
 
-def _check_extra() -> None:
+def check_sklearn(what: str) -> None:
+    """Raise `MissingExtra` unless scikit-learn, which `what` needs, is there."""
     try:
         import sklearn  # noqa: F401 - only whether it is there
     except ImportError:
-        raise MissingExtra("training", "scikit-learn", extra="sklearn") from None
+        raise MissingExtra(what, "scikit-learn", extra="sklearn") from None
 
 
 def _check_pictures() -> None:

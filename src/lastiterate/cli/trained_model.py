@@ -33,6 +33,13 @@ from lastiterate.report.text import in_columns, wrapped
 from lastiterate.saved_model.save import ESTIMATORS
 from lastiterate.tables.encoder import EncodedTable, LabelTarget, Target
 
+_INSIDE = "    "
+_NOTHING_ELSE = (
+    "Publish nothing else that depends on these rows: no checkpoint, no loss or score on them, no "
+    "setting chosen by looking at them."
+)
+_ADDS_UP = "Another training on these rows adds to this epsilon: --ledger keeps the sum."
+
 
 def schema_step(described: Mapping[str, Any], target: str, names: Sequence[str]) -> PrivateSchema:
     """The step that makes rows of a table of these columns, in the precision of the training."""
@@ -76,13 +83,13 @@ def fit_table(
 
     Its report and certificate are of both together.
     """
-    model, text = _fitted(kind, settings, target, table, test, test_table, key)
+    model, text = _fit(kind, settings, target, table, test, test_table, key)
     if isinstance(target, LabelTarget):
         relabel(model, np.array(target.classes))
     return model, text
 
 
-def _fitted(
+def _fit(
     kind: str,
     settings: dict[str, Any],
     target: Target,
@@ -133,16 +140,6 @@ def _fitted(
             score, target.classes, None if prior is None else list(prior.values())
         )
     return model, text
-
-
-_INSIDE = "    "
-_NOTHING_ELSE = (
-    "Publish nothing else that depends on these rows: no checkpoint, no loss or score on them, no "
-    "setting chosen by looking at them."
-)
-
-
-_ADDS_UP = "Another training on these rows adds to this epsilon: --ledger keeps the sum."
 
 
 @dataclass(frozen=True)

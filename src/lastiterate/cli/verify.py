@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lastiterate.certificate.verify import VerifiedCertificate
 
 UNCHECKED_WEIGHTS = 4  # an exit code
-_NAMED = 5  # of the files that were not checked
+_MAX_NAMED_FILES = 5  # of the files that were not checked
 _HOLDS = {False: "holds", True: "holds for the training alone"}
 _SEEDED = "not private against someone who knows the seed: the training was reproducible"
 
@@ -77,7 +77,7 @@ def verify(
     unchecked: list[Path] = []
     if certificate.is_dir():
         certificate = certificate / CERTIFICATE
-    described = _certificate(certificate)
+    described = _read_certificate(certificate)
     beside, unchecked = weights_beside(certificate)
     if model is None:
         weights = beside
@@ -116,7 +116,7 @@ def verify(
     voided = [_SEEDED] if found.seeded else []
     voided += [fitted_steps_text(found.fitted_steps)] if found.fitted_steps else []
     notes = [*_notes(described, found, [path for path, _ in read], signed_by)]
-    few, rest = unchecked[:_NAMED], len(unchecked) - _NAMED
+    few, rest = unchecked[:_MAX_NAMED_FILES], len(unchecked) - _MAX_NAMED_FILES
     notes += [f"not checked: {path}, which was altered or may hold other weights" for path in few]
     notes += (
         [f"not checked: {rest:,} more, which were altered or may hold other weights"]
@@ -230,7 +230,7 @@ def _other_checks(
     yield from noisy_counts(described)
 
 
-def _certificate(path: Path) -> dict[str, Any]:
+def _read_certificate(path: Path) -> dict[str, Any]:
     from lastiterate.certificate.verify import refuse_other_version
 
     must_be = "a certificate.json that `lastiterate train` wrote"

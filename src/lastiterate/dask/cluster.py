@@ -1,4 +1,4 @@
-r"""Examples spread over the shards of a cluster, in the form that a training takes them.
+"""Examples spread over the shards of a cluster, in the form that a training takes them.
 
 Chunk c is on shard c mod W.  So a batch of at least W consecutive chunks, and every batch of
 examples drawn at random, has a part on each shard.
@@ -14,6 +14,11 @@ checked against the rule as for rows in memory.
 
 An order of more than `MOST_ORDERED` examples is not held.  Then, and where workers cannot hold
 their rows, batches are blocks of consecutive rows, and the batch rules for blocks account for them.
+
+**One actor for each shard** is called with one message, all of them at once.  A lost shard is
+rebuilt from its graph, on the worker with the fewest shards, arranged as before, and called again.
+Nothing is ever scattered, so everything lost can be computed again; if it cannot, the training ends
+and releases nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +54,15 @@ from lastiterate.train.rows import RowIndex
 
 MOST_ORDERED = 5_000_000  # examples, so that drawing an order takes at most 120 MB here
 _SLACK = 1.0 + 1e-3  # products of float32 are rounded
+_LOOK_SECONDS = 2.0  # seconds between checks of a shard that does not answer
+_WAIT_FOR_ALL = 5.0  # seconds to wait for as many workers as before
+_WAIT_FOR_ANY = 120.0  # seconds to wait for one worker
+_MAX_TRIES = 5  # to rebuild a shard before giving up
+_NONE = object()
+Question = tuple[Any, ...]
+RowBlocks = Sequence[tuple[Any, Any]]
+_CONNECTED = "connected to a scheduler: create another, dask.distributed.Client(..)"
+_ENCRYPTED = ("tls", "wss", "inproc")  # or never on a network
 
 
 class Layout:
@@ -251,24 +265,6 @@ def shard_blocks(
     )
 
 
-# One actor for each shard: called all at once, one message each, and rebuilt if it is lost.
-#
-# A lost shard is rebuilt from its graph, on the worker with the fewest shards, arranged as before,
-# and called again.  Nothing is ever scattered, so everything lost can be computed again; if it
-# cannot, the training ends and releases nothing.
-
-
-_LOOK = 2.0  # seconds between checks of a shard that does not answer
-_FOR_ALL = 5.0  # seconds to wait for as many workers as before
-_FOR_ANY = 120.0  # seconds to wait for one worker
-_TRIES = 5  # to rebuild a shard before giving up
-
-_NONE = object()
-
-Question = tuple[Any, ...]
-RowBlocks = Sequence[tuple[Any, Any]]
-
-
 class ClusterFailure(LastIterateError, RuntimeError):
     """Rows or workers were lost and could not be replaced; nothing was released.
 
@@ -344,45 +340,45 @@ class ShardActors:
     def ask(self, method: str, questions: Sequence[Question | None]) -> list[Any]:
         """The answers of all shards, in order; None for a shard without a question."""
         sent = [
-            None if question is None else self._sent(shard, method, question)
+            None if question is None else self._send(shard, method, question)
             for shard, question in enumerate(questions)
         ]
         answers: dict[int, Any] = {}
         calls = {shard: call for shard, call in enumerate(sent) if call is not None}
         # One wait for all; shards that are late or lost follow one by one.
         with suppress(Exception):
-            found = self._client.sync(_all, list(calls.values()), callback_timeout=_LOOK)
+            found = self._client.sync(_all, list(calls.values()), callback_timeout=_LOOK_SECONDS)
             answers = dict(zip(calls, found, strict=True))
         for shard, question in enumerate(questions):
             answer = answers.get(shard, _NONE)
             if question is not None and (answer is _NONE or isinstance(answer, Exception)):
-                answers[shard] = self._answered(shard, method, question, sent[shard])
+                answers[shard] = self._await_answer(shard, method, question, sent[shard])
         for answer in answers.values():
             if isinstance(answer, Failure):
                 raise answer.raised()
         return [answers.get(shard) for shard in range(len(questions))]
 
-    def _sent(self, shard: int, method: str, question: Question) -> Any:
+    def _send(self, shard: int, method: str, question: Question) -> Any:
         try:
             return getattr(self._actors[shard], method)(*question)
         except Exception:  # the shard cannot be reached
             return None
 
-    def _answered(self, shard: int, method: str, question: Question, call: Any) -> Any:
-        for _ in range(_TRIES):
+    def _await_answer(self, shard: int, method: str, question: Question, call: Any) -> Any:
+        for _ in range(_MAX_TRIES):
             try:
-                return self._heard(shard, call)
+                return self._await_reply(shard, call)
             except _ShardLost:
                 self._rebuild(shard)
-                call = self._sent(shard, method, question)
-        raise ClusterFailure(f"a shard was lost {_TRIES} times in one step")
+                call = self._send(shard, method, question)
+        raise ClusterFailure(f"a shard was lost {_MAX_TRIES} times in one step")
 
-    def _heard(self, shard: int, call: Any) -> Any:
+    def _await_reply(self, shard: int, call: Any) -> Any:
         if call is None:
             raise _ShardLost
         while True:
             try:
-                return call.result(timeout=_LOOK)
+                return call.result(timeout=_LOOK_SECONDS)
             except TimeoutError:
                 if not self._is_there(shard):
                     raise _ShardLost from None
@@ -399,13 +395,13 @@ class ShardActors:
 
     def _rebuild(self, shard: int) -> None:
         self.rebuilt += 1
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 self._wait_for_workers()
                 self._finish(shard, self._start_actor(shard))
                 if self._layout is not None:
-                    call = self._sent(shard, "arrange", self._layout(shard))
-                    if isinstance(failure := self._heard(shard, call), Failure):
+                    call = self._send(shard, "arrange", self._layout(shard))
+                    if isinstance(failure := self._await_reply(shard, call), Failure):
                         raise failure.raised()
                 return
             except (_ShardLost, OSError):
@@ -421,9 +417,9 @@ class ShardActors:
             except OSError:
                 found = 0
             waited = time.monotonic() - begun
-            if found >= wanted or (found and waited > _FOR_ALL):
+            if found >= wanted or (found and waited > _WAIT_FOR_ALL):
                 return
-            if waited > _FOR_ANY:
+            if waited > _WAIT_FOR_ANY:
                 raise ClusterFailure("no worker came back")
             time.sleep(0.1)
 
@@ -451,7 +447,7 @@ class ShardActors:
         future, blocks = begun
         while True:
             try:
-                actor = future.result(timeout=_LOOK)
+                actor = future.result(timeout=_LOOK_SECONDS)
                 self._shorten(actor, self._where[shard])
                 self._actors[shard], self._futures[shard] = actor, future
                 return
@@ -476,7 +472,7 @@ class ShardActors:
         messages.
         """
         with suppress(Exception):
-            self._client.sync(self._client.rpc(address).identity, callback_timeout=_LOOK)
+            self._client.sync(self._client.rpc(address).identity, callback_timeout=_LOOK_SECONDS)
             actor._client = _Direct(self._client)
 
     def _assign_worker(self, shard: int) -> str:
@@ -508,13 +504,6 @@ def _release(actors: dict[int, Any], futures: dict[int, Future]) -> None:
         for one in (future, held):
             if one is not None:
                 one.release()
-
-
-# The check that rows are sent only over encrypted connections or on this machine.
-
-
-_CONNECTED = "connected to a scheduler: create another, dask.distributed.Client(..)"
-_ENCRYPTED = ("tls", "wss", "inproc")  # or never on a network
 
 
 def checked_client(client: Any, *, allow_insecure: bool) -> Client:

@@ -1,4 +1,20 @@
-"""The private linear models of `lastiterate.linear_model`, fitted on a Dask cluster."""
+r"""The private linear models of `lastiterate.linear_model`, fitted on a Dask cluster.
+
+**The cost of a step.**  A step sends the parameters to W workers and a gradient back from each, 8
+dK bytes either way for d parameters of K outputs, and takes
+
+.. math:: s + \frac{2 \cdot 8 d K W}{B} + \frac{2 b d K}{W F}
+
+seconds: `step_seconds` s for messages, however short; B bytes a second on the driver's network;
+and two products with the b rows of a batch at F multiplications and additions a second.  On rows
+that one machine could hold, messages are nearly all of it.
+
+Unset settings are chosen as for rows in memory, 20 passes over the data in the number of steps of
+`train.defaults`, unless the messages of these steps would take longer than a minute and longer
+than the computation.  Then there are fewer steps, on larger batches.  Larger batches alone
+would gain nothing: with as many steps, batches of all rows change accuracy by .1 points or less
+(benchmarks/dask_measured.md).
+"""
 
 from __future__ import annotations
 
@@ -49,29 +65,19 @@ from lastiterate.train.discreet import discreet
 from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
 
-# Time and traffic of a step on a cluster, and the batch sizes that are worth them.
-#
-# A step sends the parameters to W workers and a gradient back from each, 8 dK bytes either way for
-# d parameters of K outputs, and takes
-#
-# .. math:: s + \frac{2 \cdot 8 d K W}{B} + \frac{2 b d K}{W F}
-#
-# seconds: `step_seconds` s for messages, however short; B bytes a second on the driver's network;
-# and two products with the b rows of a batch at F multiplications and additions a second.  On rows
-# that one machine could hold, messages are nearly all of it.
-#
-# Unset settings are chosen as for rows in memory, 20 passes over the data in the number of steps of
-# `train.defaults`, unless the messages of these steps would take longer than a minute and longer
-# than the computation.  Then there are fewer steps, on larger batches.  Larger batches alone
-# would gain nothing: with as many steps, batches of all rows change accuracy by .1 points or less
-# (benchmarks/dask_measured.md).
-
-
 STEP_SECONDS = 0.02
 RATE = 1e9  # multiplications and additions a second, of one worker
 _PASSES = 20
 _LEAST_BATCH = 16
-_MESSAGES = 60.0  # seconds that messages may take, however short computing is
+_MESSAGE_SECONDS = 60.0  # seconds that messages may take, however short computing is
+_HELD_SHARE = 0.3  # of a worker's memory: arranging rows needs two copies
+_WAIT_FOR_A_WORKER = 60.0  # seconds for a first worker
+_NOT_SENT = ("client", "ledger", "ledger_", "random_state", "privacy_", "certificate_")
+_LOCAL = ("lastiterate.linear_model.classifiers", "lastiterate.linear_model.regressors")
+LOG = logging.getLogger("lastiterate.dask")
+_FIRST_INTERVAL, _LAST_INTERVAL = 5.0, 60.0  # seconds between lines, at first and in the end
+_SHORTEST_TASK = 1.0  # seconds; shorter tasks have no second line
+_COPIES = 3  # of the rows, which a training in memory may take for a while
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class StepCost:
 
     def most_steps(self, rows: int) -> int:
         """The steps whose messages take a minute or, if longer, as long as computing `rows`."""
-        return max(int(max(_MESSAGES, self.computing(rows)) / self.step_seconds), 1)
+        return max(int(max(_MESSAGE_SECONDS, self.computing(rows)) / self.step_seconds), 1)
 
 
 def affordable_batches(
@@ -122,7 +128,7 @@ def affordable_batches(
     known = size if RULES[settings.batches].ordered else examples
     if known is not None:
         if passes is None:
-            steps = min(steps_needed, int(_MESSAGES / cost.seconds(known)))
+            steps = min(steps_needed, int(_MESSAGE_SECONDS / cost.seconds(known)))
             passes = max(_PASSES, steps // max(examples // max(known, 1), 1))
         return size, passes
     passes = _PASSES if passes is None else passes
@@ -131,14 +137,6 @@ def affordable_batches(
     # Rounded up where steps are to be few, else as for rows in memory.
     size = max(-(-examples // a_pass) if steps_needed > most else examples // a_pass, _LEAST_BATCH)
     return min(-(-size // block) * block, examples), passes
-
-
-# The base of the linear models that are fitted on a Dask cluster.
-
-
-_HELD_SHARE = 0.3  # of a worker's memory: arranging rows needs two copies
-_PATIENCE = 60.0  # seconds for a first worker
-_NOT_SENT = ("client", "ledger", "ledger_", "random_state", "privacy_", "certificate_")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -337,7 +335,7 @@ def _workers(client: Client) -> dict[str, Any]:
     """The workers, after waiting for the first if there are none."""
     try:
         if not workers_of(client):
-            client.wait_for_workers(1, timeout=_PATIENCE)
+            client.wait_for_workers(1, timeout=_WAIT_FOR_A_WORKER)
         return workers_of(client)
     except TimeoutError:
         must_be = "of a cluster with workers"
@@ -360,9 +358,6 @@ def _stripped(model: Any) -> Any:
 
 def _local_class(kind: type) -> type:
     return next(one for one in kind.__mro__ if one.__module__.startswith(_LOCAL))
-
-
-_LOCAL = ("lastiterate.linear_model.classifiers", "lastiterate.linear_model.regressors")
 
 
 @documented
@@ -493,16 +488,6 @@ class PrivateHuberRegressor(DaskRegressor, regressors.PrivateHuberRegressor):
     """
 
 
-# Progress lines of a fit, and a hint that one machine needs no cluster.
-
-
-LOG = logging.getLogger("lastiterate.dask")
-
-_FIRST, _LAST = 5.0, 60.0  # seconds between lines, at first and in the end
-_LONG = 1.0  # seconds; shorter tasks have no second line
-_COPIES = 3  # of the rows, which a training in memory may take for a while
-
-
 @contextmanager
 def progress_lines(*, verbose: bool) -> Iterator[None]:
     """Progress lines on stderr if `verbose`."""
@@ -518,21 +503,21 @@ class _Lines:
 
     def __init__(self) -> None:
         self._what: str | None = None
-        self._start_actor = self._due = 0.0
-        self._between = _FIRST
+        self._begun = self._due = 0.0
+        self._between = _FIRST_INTERVAL
 
     def show(self, what: str, share: float | None) -> None:
         """Print a line if it is the first of its kind, the last, or one is due."""
         now = monotonic()
         if what != self._what:
-            self._what, self._start_actor, self._due, self._between = what, now, now, _FIRST
+            self._what, self._begun, self._due, self._between = what, now, now, _FIRST_INTERVAL
         over = share == 1.0
         if not over and now < self._due:
             return
-        if not over or now - self._start_actor >= _LONG:
-            self._say(what, share, now - self._start_actor)
+        if not over or now - self._begun >= _SHORTEST_TASK:
+            self._say(what, share, now - self._begun)
         self._due = now + self._between
-        self._between = min(2.0 * self._between, _LAST)
+        self._between = min(2.0 * self._between, _LAST_INTERVAL)
         if over:
             self._what = None
 

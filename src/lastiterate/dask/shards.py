@@ -1,4 +1,4 @@
-"""The work of one worker: sums over its rows, without randomness.
+"""The work of one worker: sums over its rows, without randomness; and how rows come to workers.
 
 The same call has the same result, so tasks that run twice, are stolen or repeated after a failure
 do no harm.  Nothing is raised, since workers log the arguments of calls that raise.  A failure is
@@ -36,6 +36,10 @@ from lastiterate.train.rows import RowIndex, compressed
 Span = tuple[int, int]  # of positions in the order of all examples
 RowSelection = Span | NDArray[np.intp]
 _Answer = TypeVar("_Answer")
+_ACCEPTED = (
+    "a dask array or data frame, a list of dask.delayed blocks of rows, or the path of a Zarr "
+    "array or of Parquet files (for rows in memory or in one file: lastiterate.linear_model)"
+)
 
 
 @dataclass(frozen=True)
@@ -119,13 +123,13 @@ class Shard:
 
     def survey(self) -> Survey | Failure:
         """Exact statistics that are published with noise; a `Failure` if a chunk is unusable."""
-        return self._discreetly(self._surveyed)
+        return self._discreetly(self._count_outliers)
 
     def arrange(
         self, objective: Objective, centre: Centre | None, positions: NDArray[np.intp] | None
     ) -> Failure | None:
         """Arrange rows by their positions in the order of all examples; -1 leaves a row out."""
-        return self._discreetly(lambda: self._arranged(objective, centre, positions))
+        return self._discreetly(lambda: self._lay_out(objective, centre, positions))
 
     def gradient(self, parameters: Array, chosen: RowSelection) -> Array | Failure:
         """The sum of gradients over the chosen examples of this shard."""
@@ -141,14 +145,14 @@ class Shard:
             must_be, found = "rows and targets of the model", type(error).__name__
             return Failure(self._plan.chunks[0], "X and y", must_be, f"data that raised a {found}")
 
-    def _surveyed(self) -> Survey:
+    def _count_outliers(self) -> Survey:
         total = Survey(0, 0, 0, np.zeros(self._plan.features + 1, dtype=np.int64))
         for k, examples in self._each(range(len(self._plan.chunks))):
             outside = self._targets[k].outside
             total += Survey(*examples.far_rows(), outside, examples.in_units())
         return total
 
-    def _arranged(
+    def _lay_out(
         self, objective: Objective, centre: Centre | None, positions: NDArray[np.intp] | None
     ) -> None:
         self._objective, self._centre = objective, centre
@@ -254,14 +258,14 @@ class Shard:
         if str(rows.dtype) != plan.precision:
             self._refuse(k, "X", f"of {plan.precision} throughout", str(rows.dtype))
         try:
-            encoded = self._encoded(k, targets)
+            encoded = self._encode_targets(k, targets)
             examples = bounded(rows, encoded.targets, bound=plan.bound, intercept=plan.intercept)
         except InvalidParameter as error:
             self._refuse(k, error.name, error.must_be, error.found or "something else")
         examples = replace(examples, arithmetic=plan.arithmetic)
         return examples.but(silent=encoded.silent, offset=plan.offset, centre=self._centre)
 
-    def _encoded(self, k: int, targets: Any) -> EncodedTargets:
+    def _encode_targets(self, k: int, targets: Any) -> EncodedTargets:
         if k not in self._targets:
             targets = np.asarray(targets).reshape(-1)
             if targets.size != self._plan.lengths[k]:
@@ -271,15 +275,6 @@ class Shard:
 
     def _refuse(self, k: int, name: str, must_be: str, found: str) -> Any:
         raise _ChunkRefused(Failure(self._plan.chunks[k], name, must_be, found)) from None
-
-
-# Dask collections as blocks of rows: for a fit, and for predictions that are computed lazily.
-
-
-_ACCEPTED = (
-    "a dask array or data frame, a list of dask.delayed blocks of rows, or the path of a Zarr "
-    "array or of Parquet files (for rows in memory or in one file: lastiterate.linear_model)"
-)
 
 
 @dataclass(frozen=True, eq=False)

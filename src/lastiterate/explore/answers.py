@@ -1,4 +1,8 @@
-"""Answers to the page's questions: one function for each, from a JSON record to a JSON record."""
+"""Answers to the page's questions: one function for each, from a JSON record to a JSON record.
+
+They cover the account of a run, its pictures (epsilon curves, the attacker's trade-off, the shift
+schedule), changes that would lower epsilon, each of them accounted, and certificates.
+"""
 
 from __future__ import annotations
 
@@ -53,23 +57,50 @@ from lastiterate.run.training_run import TrainingRun, if_one_example_is
 from lastiterate.train.noise import REPRODUCIBLE
 from lastiterate.unlearn.unlearning import unlearning
 
-# The verdict on a certificate that was dropped onto the page.
-
-
 _UNCHECKED = "to which model it belongs: `lastiterate verify folder` checks that too"
+Record = Mapping[str, Any]
+Answer = dict[str, Any]
+_CACHED_REPORTS = 32
+_CURVE_AXES = ("epochs", "noise", "extra_steps")
+_OF_A_RUN = ("run", "delta")
+QUESTION_KEYS: dict[str, tuple[str, ...]] = {
+    "account": (*_OF_A_RUN, "draft"),
+    "lower_bound": _OF_A_RUN,
+    "curve": (*_OF_A_RUN, "over", "draft"),
+    "tradeoff": (*_OF_A_RUN, "draft"),
+    "plan": _OF_A_RUN,
+    "calibrate": (*_OF_A_RUN, "epsilon", "over"),
+    "unlearning": (*_OF_A_RUN, "epsilon", "extra_steps", "examples"),
+    "remedies": _OF_A_RUN,
+    "verify": ("certificate",),
+    "code": _OF_A_RUN,
+    "report": _OF_A_RUN,
+}
+_WORTH_LISTING = 0.99  # of the present epsilon
+_MORE_NOISE, _FEWER_EPOCHS, _SMALL_PENALTY, _RELEASE = 1.5, 0.5, 0.001, 4.0
+REMOVED = "removed examples"
+_POINTS, _SECRET_POINTS, _COSTLY_POINTS = 11, 7, 5
+_LONGER, _COSTLY_LONGER = 10, 3
+_NOISIER = 4.0
+_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
+_SHARES = np.concatenate([[0.0], np.geomspace(0.03, 1.2, 12)])  # of the reported epsilon
+_MAX_DRAWN_EPSILON = 40.0
+Curve = dict[str, Any]
+_MAX_COLUMNS = 240
+_FAINTEST = 1e-9  # of the per-step sensitivity
 
 
-def review(record: Mapping[str, Any]) -> dict[str, Any]:
+def review_certificate(record: Mapping[str, Any]) -> dict[str, Any]:
     """Whether the certificate in the text holds; nothing but this text is read."""
     text = record.get("certificate")
     if set(record) != {"certificate"} or not isinstance(text, str):
         raise InvalidType("certificate", must_be="the text of a certificate", found="another")
     if not text.lstrip().startswith("{"):  # anything else would be taken for the name of a file
-        return _refuted(["it is not a JSON object"])
+        return _refutation(["it is not a JSON object"])
     try:
         content = verified_certificate(text)
     except InvalidCertificate as error:
-        return _refuted(error.reasons)
+        return _refutation(error.reasons)
     stated = unambiguous_json(text)
     guarantee = stated["guarantee"]
     report = summary(content.report, guarantee["delta"])
@@ -101,14 +132,8 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuted(reasons: list[str]) -> dict[str, Any]:
+def _refutation(reasons: list[str]) -> dict[str, Any]:
     return {"holds": False, "reasons": reasons}
-
-
-Record = Mapping[str, Any]
-Answer = dict[str, Any]
-_CACHED_REPORTS = 32
-_CURVE_AXES = ("epochs", "noise", "extra_steps")
 
 
 def answer(question: str, record: Record) -> Answer:
@@ -312,31 +337,10 @@ QUESTIONS: dict[str, Callable[[Record], Answer]] = {
     "calibrate": _calibrate,
     "unlearning": _unlearning,
     "remedies": _remedies,
-    "verify": review,
+    "verify": review_certificate,
     "code": _code,
     "report": _page,
 }
-_OF_A_RUN = ("run", "delta")
-QUESTION_KEYS: dict[str, tuple[str, ...]] = {
-    "account": (*_OF_A_RUN, "draft"),
-    "lower_bound": _OF_A_RUN,
-    "curve": (*_OF_A_RUN, "over", "draft"),
-    "tradeoff": (*_OF_A_RUN, "draft"),
-    "plan": _OF_A_RUN,
-    "calibrate": (*_OF_A_RUN, "epsilon", "over"),
-    "unlearning": (*_OF_A_RUN, "epsilon", "extra_steps", "examples"),
-    "remedies": _OF_A_RUN,
-    "verify": ("certificate",),
-    "code": _OF_A_RUN,
-    "report": _OF_A_RUN,
-}
-
-
-# Suggested changes of a run that lower epsilon, each of them accounted.
-
-
-_WORTH_LISTING = 0.99  # of the present epsilon
-_MORE_NOISE, _FEWER_EPOCHS, _SMALL_PENALTY, _RELEASE = 1.5, 0.5, 0.001, 4.0
 
 
 def remedies(words: Mapping[str, Any], *, delta: float) -> list[dict[str, Any]]:
@@ -365,7 +369,7 @@ def _changes(words: Mapping[str, Any], run: TrainingRun) -> Iterator[tuple[str, 
     """Candidate changes, in the units of the page's entries."""
     for name, says in (("noise_multiplier", "a noise multiplier"), ("noise_std", "a noise")):
         if words.get(name):
-            more = _rounded(_MORE_NOISE * words[name])
+            more = _two_digits(_MORE_NOISE * words[name])
             yield f"{says} of {short(more)} instead of {short(words[name])}", {name: more}
     for name in ("epochs", "steps"):
         if words.get(name) and words[name] >= 2:
@@ -375,33 +379,19 @@ def _changes(words: Mapping[str, Any], run: TrainingRun) -> Iterator[tuple[str, 
         return
     if MODELS[words.get("model", STATED.name)].by_feature_norm:
         penalty = words.get("regulariser", 0.0)
-        more = _rounded(2.0 * penalty) if penalty > 0.0 else _SMALL_PENALTY
+        more = _two_digits(2.0 * penalty) if penalty > 0.0 else _SMALL_PENALTY
         yield f"a penalty of {short(more)} instead of {short(penalty)}", {"regulariser": more}
     if run.releases == "last-iterate" and run.loss.convex:
         last = float(np.max(np.array(run.step_size) * np.array(run.noise_std)))
-        more = _rounded(max(_RELEASE * last, 2.0 * run.release_noise_std))
+        more = _two_digits(max(_RELEASE * last, 2.0 * run.release_noise_std))
         yield f"noise of {short(more)} on the published model", {"release_noise_std": more}
     if run.batches.resampling is Resampling.NEVER and run.batches.ordered:
         yield "batches shuffled once, in secret", {"batches": "shuffled-once"}
 
 
-def _rounded(value: float) -> float:
+def _two_digits(value: float) -> float:
     """A number rounded to two digits, as one would type it."""
     return float(f"{value:.2g}")
-
-
-# Data of the page's pictures: epsilon curves, the attacker's trade-off, the shift schedule.
-
-
-REMOVED = "removed examples"
-_POINTS, _SECRET_POINTS, _COSTLY_POINTS = 11, 7, 5
-_LONGER, _COSTLY_LONGER = 10, 3
-_NOISIER = 4.0
-_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
-_SHARES = np.concatenate([[0.0], np.geomspace(0.03, 1.2, 12)])  # of the reported epsilon
-_LARGEST = 40.0
-
-Curve = dict[str, Any]
 
 
 def by_epochs(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
@@ -411,13 +401,15 @@ def by_epochs(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
     longer = _COSTLY_LONGER if _is_costly(run) else _LONGER
     epoch = run.batches.steps_per_pass
     first, last = min(epoch, max(1, run.steps // longer)), min(run.steps * longer, 2**53)
-    grid = np.geomspace(first, last, _points(run))
+    grid = np.geomspace(first, last, _curve_points(run))
     lengths = sorted({_whole_epochs(x, epoch) for x in grid.tolist()} | {run.steps})
     return {
         "across": "epochs",
         "x": [steps / epoch for steps in lengths],
         "here": run.steps / epoch,
-        "curves": _by(lengths, lambda steps: stopped(run, steps), delta, draft=draft),
+        "curves": _epsilons_by_bound(
+            lengths, lambda steps: stopped(run, steps), delta, draft=draft
+        ),
     }
 
 
@@ -433,7 +425,7 @@ def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
     """Every bound's epsilon with less and with more noise in each step."""
     if not run.is_constant or run.noise_std == 0.0:
         raise InvalidParameter("noise_std", must_be="one positive number", found="something else")
-    points = _points(run)
+    points = _curve_points(run)
     factors = np.geomspace(1.0 / _NOISIER, _NOISIER, points).tolist()
     factors[points // 2] = 1.0
     noise = float(run.noise_std)  # type: ignore[arg-type]  # constant
@@ -442,7 +434,7 @@ def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
         "across": "noise_std" if run.noise_multiplier is None else "noise_multiplier",
         "x": [float(shown) * factor for factor in factors],  # type: ignore[arg-type]  # constant
         "here": shown,
-        "curves": _by(
+        "curves": _epsilons_by_bound(
             factors, lambda factor: run.replace(noise_std=noise * factor), delta, draft=draft
         ),
     }
@@ -490,13 +482,13 @@ def composition(report: PrivacyReport, delta: float) -> str | None:
 
 
 def _misses(profile: PrivacyProfile, epsilon: float) -> list[float]:
-    epsilons = _SHARES * min(epsilon, _LARGEST)
+    epsilons = _SHARES * min(epsilon, _MAX_DRAWN_EPSILON)
     allowed = least_misses(_RATES[:, None], epsilons, profile.deltas(epsilons))
     misses: list[float] = np.clip(allowed.max(axis=1), 0.0, 1.0).tolist()
     return misses
 
 
-def _points(run: TrainingRun) -> int:
+def _curve_points(run: TrainingRun) -> int:
     if _is_costly(run):
         return _COSTLY_POINTS
     return _POINTS if run.batches.resampling is Resampling.NEVER else _SECRET_POINTS
@@ -506,7 +498,7 @@ def _is_costly(run: TrainingRun) -> bool:
     return run.batches.resampling is Resampling.EACH_STEP or not NON_CONVEX.unmet(run)
 
 
-def _by(
+def _epsilons_by_bound(
     where: list[Any], changed: Callable[[Any], TrainingRun], delta: float, *, draft: bool
 ) -> dict[str, list[float | None]]:
     """Epsilons by bound id; None where the bound does not apply."""
@@ -520,19 +512,15 @@ def _by(
             used = {}
         points.append({id_: profile.epsilon(delta) for id_, profile in used.items()})
     ids = sorted(dict.fromkeys(id_ for point in points for id_ in point), key=_rank)
-    return {id_: [_known(point.get(id_)) for point in points] for id_ in ids}
+    return {id_: [_none_for_nan(point.get(id_)) for point in points] for id_ in ids}
 
 
-def _known(epsilon: float | None) -> float | None:
+def _none_for_nan(epsilon: float | None) -> float | None:
     return None if epsilon is None or math.isnan(epsilon) else epsilon
 
 
 def _rank(id_: str) -> int:
     return list(CATALOGUE).index(id_)
-
-
-_COLUMNS = 240
-_FAINTEST = 1e-9  # of the per-step sensitivity
 
 
 def shift_schedule(run: TrainingRun) -> dict[str, Any]:
@@ -545,17 +533,17 @@ def shift_schedule(run: TrainingRun) -> dict[str, Any]:
     shifts, distance = schedule.shifts.a / unit, schedule.shifts.z[1:] / unit
     sensitivity = np.zeros(shifts.size)
     sensitivity[schedule.participations] = schedule.sensitivities / unit
-    starts = np.unique(np.linspace(0, run.steps, _COLUMNS, endpoint=False).astype(int))
+    starts = np.unique(np.linspace(0, run.steps, _MAX_COLUMNS, endpoint=False).astype(int))
     return {
         "across": "step",
         "x": [*(starts[1:]).tolist(), run.steps],
-        "distance": _largest(distance[: run.steps], starts),
-        "shift": _largest(shifts[: run.steps], starts),
-        "sensitivity": _largest(sensitivity[: run.steps], starts),
-        "shift_on_release": _digits(float(shifts[-1])),
+        "distance": _column_maxima(distance[: run.steps], starts),
+        "shift": _column_maxima(shifts[: run.steps], starts),
+        "sensitivity": _column_maxima(sensitivity[: run.steps], starts),
+        "shift_on_release": _five_digits(float(shifts[-1])),
         "mu_text": up(schedule.shifts.mu),
         "noise_shares": _noise_shares(run, schedule),
-        "says": _says(run, schedule, float(sensitivity.sum()), float(shifts.sum())),
+        "says": _explanation(run, schedule, float(sensitivity.sum()), float(shifts.sum())),
     }
 
 
@@ -579,7 +567,9 @@ def _noise_shares(run: TrainingRun, schedule: ShiftSchedule) -> list[dict[str, A
     ]
 
 
-def _says(run: TrainingRun, schedule: ShiftSchedule, sensitivity: float, shifted: float) -> str:
+def _explanation(
+    run: TrainingRun, schedule: ShiftSchedule, sensitivity: float, shifted: float
+) -> str:
     many = schedule.participations.size
     times = "once" if many == 1 else f"{many:,} times"
     shrunk = max(0.0, 1.0 - shifted / sensitivity)
@@ -594,10 +584,10 @@ def _says(run: TrainingRun, schedule: ShiftSchedule, sensitivity: float, shifted
     )
 
 
-def _largest(values: Array, starts: np.ndarray[Any, Any]) -> list[float]:
-    return [_digits(one) for one in np.maximum.reduceat(values, starts).tolist()]
+def _column_maxima(values: Array, starts: np.ndarray[Any, Any]) -> list[float]:
+    return [_five_digits(one) for one in np.maximum.reduceat(values, starts).tolist()]
 
 
-def _digits(value: float) -> float:
+def _five_digits(value: float) -> float:
     """The value rounded to what a picture can show."""
     return float(f"{value:.5g}") if value > _FAINTEST else 0.0

@@ -1,4 +1,11 @@
-"""Start of the server of the page on this computer."""
+"""The server of the page on this computer: questions as JSON, and answers from workers.
+
+Nothing is written anywhere.
+
+Requests must come from this computer and page, hold the token and be small.  A page of another site
+that is open in the same browser can send requests to this computer.  It cannot send them with this
+Host (DNS rebinding changes that), this Origin or the token.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +25,6 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
 import lastiterate
 from lastiterate import _check
 from lastiterate.accounting import USUAL_DELTA
@@ -35,9 +37,97 @@ from lastiterate.run.description import NAMES
 from lastiterate.run.serialise import parsed
 from lastiterate.run.training_run import IN_WORDS
 
+try:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+except ModuleNotFoundError as error:
+    raise MissingExtra("the page", "starlette and uvicorn", extra="explore") from error
+
 _LOOPBACK = "127.0.0.1"
 _ANY_FREE = 0
-_SHORTEST_TOKEN = 16
+_MIN_TOKEN_LENGTH = 16
+_MAX_CACHED_ANSWERS = 1_000
+_MAX_CACHED_BYTES = 100_000  # bytes of one answer
+_MAX_LANE_LENGTH = 100
+_FIRST = "account"
+_URGENT = ("account", "code")
+_NOT_CACHED = ("verify", "report")
+_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+LARGEST_BODY = 1_000_000
+TOKEN_HEADER = b"x-lastiterate-token"
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+PRESETS: dict[str, dict[str, Any]] = {
+    "MNIST softmax": {
+        "examples": 60_000,
+        "batch_size": 1_500,
+        "batches": "shuffled-once",
+        "epochs": 50,
+        "step_size": 0.05,
+        "noise_std": 0.01,
+        "sensitivity": 10.0,
+        "model": "stated",
+        "smoothness": 32.502,
+        "strong_convexity": 0.002,
+        "adjacency": "replace",
+    },
+    "Head on embeddings": {
+        "examples": 25_000,
+        "batch_size": 500,
+        "batches": "shuffled-each-epoch",
+        "epochs": 20,
+        "step_size": 1.0,
+        "noise_multiplier": 2.0,
+        "clip_norm": 1.0,
+        "model": "logistic",
+        "feature_norm": 1.0,
+        "regulariser": 0.01,
+        "adjacency": "zero-out",
+    },
+    "Million-row logistic": {
+        "examples": 1_000_000,
+        "batch_size": 10_000,
+        "batches": "cyclic",
+        "epochs": 30,
+        "step_size": 0.5,
+        "noise_multiplier": 4.0,
+        "clip_norm": 1.0,
+        "model": "logistic",
+        "feature_norm": 1.0,
+        "regulariser": 0.001,
+        "adjacency": "zero-out",
+    },
+    "Opacus defaults": {
+        "examples": 50_000,
+        "batch_size": 512,
+        "batches": "poisson",
+        "epochs": 30,
+        "noise_multiplier": 1.0,
+        "clip_norm": 1.0,
+        "model": "unknown",
+        "adjacency": "zero-out",
+    },
+}
+FIRST = "Million-row logistic"
 
 
 def serve(
@@ -57,17 +147,15 @@ def serve(
     if not _is_loopback(host) and token is None:
         must_be = "127.0.0.1, localhost or ::1; any other host needs a token (--token)"
         raise InvalidParameter("host", host, must_be=must_be)
-    if token is not None and not (token.isascii() and len(token) >= _SHORTEST_TOKEN):
-        must_be = f"at least {_SHORTEST_TOKEN} letters, digits and other plain characters"
+    if token is not None and not (token.isascii() and len(token) >= _MIN_TOKEN_LENGTH):
+        must_be = f"at least {_MIN_TOKEN_LENGTH} letters, digits and other plain characters"
         raise InvalidParameter("token", must_be=must_be, found="another")
     try:
         import uvicorn
-
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+        if (error.name or "").partition(".")[0] != "uvicorn":
             raise
-        what = "the page"
-        raise MissingExtra(what, "starlette and uvicorn", extra="explore") from None
+        raise MissingExtra("the page", "starlette and uvicorn", extra="explore") from None
     secret = secrets.token_urlsafe(24) if token is None else token
     listening = socket.create_server((host, port), family=_family(host))
     bound = listening.getsockname()[1]
@@ -103,23 +191,6 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-# The server of the page: questions as JSON, answers from `Workers`, nothing written anywhere.
-
-
-_MOST_CACHED = 1_000
-_LARGEST_CACHED = 100_000  # bytes of one answer
-_LONGEST_LANE = 100
-_FIRST = "account"
-_URGENT = ("account", "code")
-_NOT_CACHED = ("verify", "report")
-_TYPES = {
-    "html": "text/html",
-    "css": "text/css",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
-}
-
-
 def application(
     *,
     hosts: frozenset[str],
@@ -151,13 +222,15 @@ def application(
     async def answer(request: Request) -> Response:
         question = request.path_params["question"]
         if question not in QUESTIONS:
-            return _refused(404, f"there is no such question as {question[:40]!r}")
+            return _error_response(404, f"there is no such question as {question[:40]!r}")
         record = await _record(request)
         if isinstance(record, Response):
             return record
         lane = record.pop("lane", None)
-        if lane is not None and not (isinstance(lane, str) and len(lane) <= _LONGEST_LANE):
-            return _refused(400, f"lane must be a string of at most {_LONGEST_LANE} characters")
+        if lane is not None and not (isinstance(lane, str) and len(lane) <= _MAX_LANE_LENGTH):
+            return _error_response(
+                400, f"lane must be a string of at most {_MAX_LANE_LENGTH} characters"
+            )
         draft = record.get("draft") is True
         if lane is not None and question == _FIRST and not draft:
             client = lane.partition("/")[0]  # the page begins anew, perhaps with drafts
@@ -170,11 +243,11 @@ def application(
             urgent = draft or question in _URGENT
             status, reply = await pool.ask(question, record, lane=lane, urgent=urgent)
         except NotComputed as error:
-            return _refused(error.status, error.message)
+            return _error_response(error.status, error.message)
         body = _json(reply)
-        if status == 200 and question not in _NOT_CACHED and len(body) <= _LARGEST_CACHED:
+        if status == 200 and question not in _NOT_CACHED and len(body) <= _MAX_CACHED_BYTES:
             cache[key] = body
-            while len(cache) > _MOST_CACHED:
+            while len(cache) > _MAX_CACHED_ANSWERS:
                 cache.popitem(last=False)
         return Response(body, status_code=status, media_type="application/json")
 
@@ -200,13 +273,13 @@ async def _record(request: Request) -> dict[str, Any] | Response:
     async for part in request.stream():
         body += part
         if len(body) > LARGEST_BODY:
-            return _refused(413, f"a question may have {LARGEST_BODY:,} bytes")
+            return _error_response(413, f"a question may have {LARGEST_BODY:,} bytes")
     try:
         record = parsed("JSON", body.decode("utf-8"))
     except (InvalidParameter, UnicodeDecodeError) as error:
-        return _refused(400, str(error))
+        return _error_response(400, str(error))
     if not isinstance(record, dict):
-        return _refused(400, "a question must be a JSON object")
+        return _error_response(400, "a question must be a JSON object")
     return record
 
 
@@ -214,42 +287,17 @@ def _file(name: str) -> Response:
     """One of the files beside this module, and no other."""
     folder = files("lastiterate.explore") / "page"
     if name not in {entry.name for entry in folder.iterdir()}:
-        return _refused(404, "there is no such file")
+        return _error_response(404, "there is no such file")
     kind = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
     return Response((folder / name).read_bytes(), media_type=kind)
 
 
-def _refused(status: int, message: str) -> Response:
+def _error_response(status: int, message: str) -> Response:
     return Response(_json({"error": message}), status_code=status, media_type="application/json")
 
 
 def _json(record: Any) -> bytes:
     return json.dumps(record, allow_nan=False).encode()
-
-
-# Access control: requests must come from this computer and page, hold the token and be small.
-#
-# A page of another site that is open in the same browser can send requests to this computer.  It
-# cannot send them with this Host (DNS rebinding changes that), this Origin or the token.
-
-
-LARGEST_BODY = 1_000_000
-TOKEN_HEADER = b"x-lastiterate-token"
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'; object-src 'none'",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -321,63 +369,6 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-# The choices of the page: example runs, models, batch rules, and its first run.
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "MNIST softmax": {
-        "examples": 60_000,
-        "batch_size": 1_500,
-        "batches": "shuffled-once",
-        "epochs": 50,
-        "step_size": 0.05,
-        "noise_std": 0.01,
-        "sensitivity": 10.0,
-        "model": "stated",
-        "smoothness": 32.502,
-        "strong_convexity": 0.002,
-        "adjacency": "replace",
-    },
-    "Head on embeddings": {
-        "examples": 25_000,
-        "batch_size": 500,
-        "batches": "shuffled-each-epoch",
-        "epochs": 20,
-        "step_size": 1.0,
-        "noise_multiplier": 2.0,
-        "clip_norm": 1.0,
-        "model": "logistic",
-        "feature_norm": 1.0,
-        "regulariser": 0.01,
-        "adjacency": "zero-out",
-    },
-    "Million-row logistic": {
-        "examples": 1_000_000,
-        "batch_size": 10_000,
-        "batches": "cyclic",
-        "epochs": 30,
-        "step_size": 0.5,
-        "noise_multiplier": 4.0,
-        "clip_norm": 1.0,
-        "model": "logistic",
-        "feature_norm": 1.0,
-        "regulariser": 0.001,
-        "adjacency": "zero-out",
-    },
-    "Opacus defaults": {
-        "examples": 50_000,
-        "batch_size": 512,
-        "batches": "poisson",
-        "epochs": 30,
-        "noise_multiplier": 1.0,
-        "clip_norm": 1.0,
-        "model": "unknown",
-        "adjacency": "zero-out",
-    },
-}
-FIRST = "Million-row logistic"
 
 
 def usual_delta(examples: int) -> float:

@@ -1,4 +1,4 @@
-"""The accountant for Opacus, and its registration."""
+"""The accountant for Opacus, its registration, planned trainings, and why bounds do not apply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.conditions import NO_ACTIVE_CLIP
 from lastiterate.bounds.momentum import MOMENTUM
 from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining, Unmet, warn
-from lastiterate.opacus import watched_steps as optimizer_step
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss
 from lastiterate.opacus.training_record import (
     EpochCounter,
@@ -37,6 +36,7 @@ from lastiterate.opacus.watched_loader import (
     read_batches,
 )
 from lastiterate.opacus.watched_steps import (
+    OTHER_CLIPS,
     SMALLER_LAST_BATCH,
     ExpectedState,
     OptimizerStep,
@@ -45,7 +45,11 @@ from lastiterate.opacus.watched_steps import (
     WatchedGradients,
     changed_parameters,
     group_settings,
+    is_ghost,
     optimizer_deviations,
+    read_step,
+    refuse_label_weights,
+    step_deviations,
 )
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.batch_rules.drawn import PoissonSampled
@@ -53,7 +57,17 @@ from lastiterate.run.batch_rules.ordered import Cyclic, ShuffledEachEpoch
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import RELEASES, TrainingRun, factor
 
-# The record of a training by Opacus that is planned, for `make_private_with_epsilon`.
+NAME = "last-iterate"
+_ANEW = "begin the training anew, with a new PrivacyEngine"
+_COMPARED_DELTA = 1e-5  # at which batches are compared
+_SHARE_WORTH_SAYING = 0.99  # a smaller epsilon by less than this is not worth a reason
+_QUICK_RULES = (PoissonSampled,)  # to be computed for runs with momentum
+_SHORT_STEP = 1e-3  # a small step size for a smoothness of about 1
+_OTHER_RULES = {
+    "Poisson batches (poisson_sampling=True)": PoissonSampled,
+    "shuffled batches (poisson_sampling=False, shuffle=True, drop_last=True)": ShuffledEachEpoch,
+    "batches in a fixed order (poisson_sampling=False, shuffle=False, drop_last=True)": Cyclic,
+}
 
 
 @dataclass(frozen=True)
@@ -135,10 +149,6 @@ def _planned_batches(plan: TrainingPlan, rate: float) -> Batches:
     return Batches.poisson(read.examples, 1 / read.per_pass, read.per_pass)
 
 
-NAME = "last-iterate"
-_ANEW = "begin the training anew, with a new PrivacyEngine"
-
-
 class OpacusAccountant(IAccountant):
     """Accountant for Opacus that certifies the last iterate; `register` makes a subclass of it.
 
@@ -184,8 +194,8 @@ class OpacusAccountant(IAccountant):
         optimizer = local_of_make_private(frame, "optimizer")
         if optimizer is not None:
             model = local_of_make_private(frame, "module")
-            if not optimizer_step.is_ghost(optimizer):
-                optimizer_step.refuse_label_weights(local_of_make_private(frame, "criterion"))
+            if not is_ghost(optimizer):
+                refuse_label_weights(local_of_make_private(frame, "criterion"))
             self._gradients = WatchedGradients(optimizer, self.stated.loss, model)
             self._others = OtherSteps(optimizer, model)
 
@@ -237,17 +247,17 @@ class OpacusAccountant(IAccountant):
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why every iterate is charged for, or the best bound does not apply; empty if it does."""
-        record, stated = self._described()
+        record, stated = self._record_and_statement()
         further = _further_reasons(record, stated, thorough=True)
         return (*composition_reasons(record, stated), *further)
 
     def run(self) -> TrainingRun:
         """The training so far, as it took place."""
-        return run_of(*self._described())
+        return run_of(*self._record_and_statement())
 
     def report(self) -> PrivacyReport:
         """The report on the training; warns, with reasons, where the best bounds do not apply."""
-        record, stated = self._described()
+        record, stated = self._record_and_statement()
         charged = composition_reasons(record, stated)
         further = _further_reasons(record, stated, thorough=False)
         # Numbers change from step to step, and are no reason to warn again.
@@ -329,7 +339,7 @@ class OpacusAccountant(IAccountant):
         self._resumed = bool(self._record.steps)
         self._digest = saved.get("digest")
 
-    def _described(self) -> tuple[TrainingRecord, UserStatement]:
+    def _record_and_statement(self) -> tuple[TrainingRecord, UserStatement]:
         """The training as watched or, before any step, as planned; and what the user states."""
         self._refuse_again()
         if self._record.steps:
@@ -358,11 +368,11 @@ class OpacusAccountant(IAccountant):
         if not self._record.steps and self._others is not None:
             self._others.refuse_unseen_steps()
 
-    def _watched(self, optimizer: Any) -> WatchedGradients:
+    def _gradients_of(self, optimizer: Any) -> WatchedGradients:
         if self._gradients is None or self._gradients.optimizer is not optimizer:
             # The hook was attached by hand, and this is its first step.
             self._gradients = WatchedGradients(optimizer, self.stated.loss)
-            if not optimizer_step.is_ghost(optimizer):
+            if not is_ghost(optimizer):
                 self._gradients.inspect()
         return self._gradients
 
@@ -373,24 +383,24 @@ class OpacusAccountant(IAccountant):
                 "one accountant is used for two trainings",
                 instead="make a PrivacyEngine for each, and compose their reports",
             )
-        gradients = self._watched(optimizer)
+        gradients = self._gradients_of(optimizer)
         if self._others is None or self._others.optimizer is not optimizer:
             self._others = OtherSteps(optimizer)
         self._others.begin_step()
         clips = gradients.clips()
-        step = optimizer_step.read_step(optimizer, clips)
+        step = read_step(optimizer, clips)
         self._epoch_counter.count_step(optimizer, record, self._loader, gradients.rows())
         gradients.refuse_changed_state(self._trained_elsewhere())
         batches = record.batches
         if batches is None or not batches.are_whole:
             gradients.refuse_kept_batches()
         if batches is not None:
-            for reason in optimizer_step.step_deviations(optimizer, even=batches.even):
+            for reason in step_deviations(optimizer, even=batches.even):
                 record.add_reason(reason)
         for reason in gradients.found:
             record.add_reason(reason)
         if any(one != optimizer.max_grad_norm for one in clips):
-            record.add_reason(optimizer_step.OTHER_CLIPS)
+            record.add_reason(OTHER_CLIPS)
         stated = self.stated.loss
         if isinstance(stated, LinearLoss):
             shapes = [tuple(one.shape) for one in optimizer.params]
@@ -416,14 +426,9 @@ def _further_reasons(
 ) -> tuple[str, ...]:
     """The reasons that are left if there are none for composition."""
     run = run_if_mended(record, stated)
-    return (
-        ()
-        if run is None
-        else (
-            *better_batches(run, thorough=thorough),
-            *missed_bounds(run, stated.loss),
-        )
-    )
+    if run is None:
+        return ()
+    return (*better_batches(run, thorough=thorough), *missed_bounds(run, stated.loss))
 
 
 def register(
@@ -482,23 +487,9 @@ def register(
         _check.count("examples_per_person", examples_per_person, at_least=1),
     )
     settings = {"stated": stated, "plan": TrainingPlan() if plan is None else plan, "name": name}
-    made = type("RegisteredAccountant", (OpacusAccountant,), settings)
-    register_accountant(name, made, force=True)
-    return made
-
-
-# Reasons why the best bounds do not apply to a run, and whether other batches have less.
-
-
-_DELTA = 1e-5  # at which batches are compared
-_LESS = 0.99  # a smaller epsilon by less than this is not worth a reason
-_QUICK = (PoissonSampled,)  # to be computed for runs with momentum
-_SHORT = 1e-3  # a small step size for a smoothness of about 1
-_OTHERS = {
-    "Poisson batches (poisson_sampling=True)": PoissonSampled,
-    "shuffled batches (poisson_sampling=False, shuffle=True, drop_last=True)": ShuffledEachEpoch,
-    "batches in a fixed order (poisson_sampling=False, shuffle=False, drop_last=True)": Cyclic,
-}
+    accountant = type("RegisteredAccountant", (OpacusAccountant,), settings)
+    register_accountant(name, accountant, force=True)
+    return accountant
 
 
 def better_batches(run: TrainingRun, *, thorough: bool) -> tuple[str, ...]:
@@ -512,15 +503,19 @@ def better_batches(run: TrainingRun, *, thorough: bool) -> tuple[str, ...]:
     public = rule.resampling is Resampling.NEVER and rule.batch_size < rule.examples
     if run.releases != "last-iterate" or (run.has_plain_steps and not public):
         return ()
-    here = account(run).epsilon(_DELTA)
+    here = account(run).epsilon(_COMPARED_DELTA)
     others = {
-        what: account(run.replace(batches=kind(rule.examples, rule.batch_size))).epsilon(_DELTA)
-        for what, kind in _OTHERS.items()
-        if not isinstance(rule, kind) and (thorough or run.has_plain_steps or kind in _QUICK)
+        what: account(run.replace(batches=kind(rule.examples, rule.batch_size))).epsilon(
+            _COMPARED_DELTA
+        )
+        for what, kind in _OTHER_RULES.items()
+        if not isinstance(rule, kind) and (thorough or run.has_plain_steps or kind in _QUICK_RULES)
     }
-    less = [f"{what} have {one:.4g}" for what, one in others.items() if one < _LESS * here]
+    less = [
+        f"{what} have {one:.4g}" for what, one in others.items() if one < _SHARE_WORTH_SAYING * here
+    ]
     ordered = "batches are in the same order in every pass, which is no secret: " if public else ""
-    said = f"{ordered}at delta={_DELTA:g} these batches have epsilon {here:.4g}"
+    said = f"{ordered}at delta={_COMPARED_DELTA:g} these batches have epsilon {here:.4g}"
     if run.has_plain_steps or MOMENTUM.is_about(run):
         return (f"{said}, {', '.join(less)}",) if less else ()
     charged = "every iterate is charged for: with momentum, only batches of a fixed size have a "
@@ -538,17 +533,17 @@ def missed_bounds(run: TrainingRun, loss: Loss | LinearLoss | None) -> tuple[str
     """
     if not run.has_plain_steps and not MOMENTUM.is_about(run):
         return ()
-    best = _idealised(run)
+    best = _ideal_run(run)
     ids = [*account(best).all]
     ids += [stage.id for id_ in ids for stage in RECORDS[id_].applying(best)]
     # Each alone, since a bound that needs neither asks for something else, as a bounded domain.
     convex = run.replace(loss=replace(run.loss, lipschitz=best.loss.lipschitz), clip_norm=None)
     ways = (run.replace(step_size=best.step_size), convex)
-    missed = [one for way in ways for one in _missed(way, ids)] or _missed(run, ids)
+    missed = [one for way in ways for one in _unmet_of(way, ids)] or _unmet_of(run, ids)
     return tuple(f"a better bound {_reason_text(one, loss)}" for one in dict.fromkeys(missed))
 
 
-def _missed(run: TrainingRun, ids: list[str]) -> list[Unmet]:
+def _unmet_of(run: TrainingRun, ids: list[str]) -> list[Unmet]:
     unmet = account(run).unmet
     return [one for id_ in ids for one in unmet.get(id_, ())]
 
@@ -565,13 +560,13 @@ def _reason_text(one: Unmet, loss: Loss | LinearLoss | None) -> str:
     return str(Unmet(one.needs, found, remedy))
 
 
-def _idealised(run: TrainingRun) -> TrainingRun:
+def _ideal_run(run: TrainingRun) -> TrainingRun:
     penalty = run.loss.regulariser
     longest = up(run.sensitivity / factor(run.adjacency), FEW_ROUNDINGS)
     return run.replace(
         loss=Loss(smoothness=1.0 + penalty, regulariser=penalty, lipschitz=longest),
         clip_norm=None,
-        step_size=_SHORT / (1.0 + penalty),
+        step_size=_SHORT_STEP / (1.0 + penalty),
         noise_std=float(np.min(run.noise_std)),
         momentum=float(np.max(run.momentum)),
         buffer_resets=(),

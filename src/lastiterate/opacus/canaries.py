@@ -1,4 +1,11 @@
-"""Audit of a training loop of Opacus by canaries: what leaks at least, beside what is claimed."""
+"""Audit of a training loop of Opacus by canaries: what leaks at least, beside what is claimed.
+
+A canary is an example made to leave a trace in a network, inserted into a training by Opacus.  It
+takes part in every step with the rate of the loader, as an example would.  Its gradient
+is added to the sum of clipped gradients before noise is, with a norm of at most the clip norm.
+So a training with it and one without differ by one example, and what tells them apart is a lower
+bound. (Nasr et al. 2021, 2023; Cebere, Bellet and Papernot 2025 for the last iterate.)
+"""
 
 from __future__ import annotations
 
@@ -18,15 +25,9 @@ from lastiterate.audit.empirical import Verdict, audit, one_at_a_time
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.errors import InvalidParameter, InvalidType
 
-# Canaries: examples made to leave a trace in a network, inserted into a training by Opacus.
-#
-# A canary takes part in every step with the rate of the loader, as an example would.  Its gradient
-# is added to the sum of clipped gradients before noise is, with a norm of at most the clip norm.
-# So a training with it and one without differ by one example, and what tells them apart is a lower
-# bound. (Nasr et al. 2021, 2023; Cebere, Bellet and Papernot 2025 for the last iterate.)
-
-
 Parameters = Sequence[torch.Tensor]
+NO_GUARANTEE = "an estimate, NOT a guarantee: more may leak"
+_LINEAR = "published/steinke-et-al/linear-estimate"
 
 
 @dataclass(frozen=True)
@@ -357,13 +358,6 @@ def audit_training(
 
     verdict = audit(one_at_a_time(trained), report, runs=runs, confidence=confidence, seed=seed)
     return TrainingAudit(verdict, report, delta)
-
-
-# A table of what leaks at least, what is estimated, and what is guaranteed.
-
-NO_GUARANTEE = "an estimate, NOT a guarantee: more may leak"
-
-_LINEAR = "published/steinke-et-al/linear-estimate"
 
 
 def three_numbers(

@@ -23,6 +23,33 @@ classes, are those of a convex, smooth loss (`linear_loss`), and averages over a
 For more classes a clip that acts on the longest gradients only adds a matrix of known norm to such
 a G, which moves m and M by that norm.  Any other clip is a map that expands no distance, so that G
 is between w - M and w + M, M the smoothness without the penalty.
+
+**Batches.**  Every step must have a batch of its own, no row may be repeated, and passes must be
+complete.
+
+**Poisson batches without a step are refused**, empty ones too.  Let a loop make steps only on
+batches whose size is in a set S.  Sizes have the same law for two neighbours, because the example
+in which they differ is drawn in both.  In a step that is made it is in the batch with probability
+p = P(i in B | |B| in S), which is q/(1 - (1 - q)^n) where only empty batches are skipped.  To
+account for batches of this rate would be wrong.  Let G_1 be the sum of the others' gradients if
+the example is in the batch, and G_0 if it is not.  A step compares
+
+.. math:: (1-p) N(G_0, \sigma^2 I) + p N(G_1 + g, \sigma^2 I) \quad\text{and}\quad
+          (1-p) N(G_0, \sigma^2 I) + p N(G_1, \sigma^2 I).
+
+Poisson accounting rests on G_0 and G_1 having one law, so that what hides g are all batches
+without the example.  Under the condition they have not: of a few rare examples with gradients
+that point away from g, a batch that is not empty has one of these where it has not got g, so that
+G_1 is mostly 0 and G_0 is not.  Nothing then hides g but the draws of the noise.
+
+To account for all draws, those without a step included, would be wrong too: a skipped batch adds
+no noise.  With one example, steps are (1-p) times no step plus p N(g), against (1-p) times no
+step plus p N(0), whose delta at epsilon is p times that of the Gaussian mechanism at epsilon:
+more than that of (1-p) N(0) + p N(g) against N(0), which is p times that of the Gaussian
+mechanism at log(1 + (e^epsilon - 1)/p).
+
+A pass of which all batches were drawn and none was used was one to look at, as for an evaluation.
+So is a single batch before the first step.  A pass may end early after a step.
 """
 
 from __future__ import annotations
@@ -34,7 +61,6 @@ from typing import Any
 
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
 from lastiterate.errors import InvalidParameter, RefusedTraining
-from lastiterate.opacus import watched_steps as optimizer_step
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss, rounded_up
 from lastiterate.opacus.watched_loader import (
     POISSON,
@@ -43,7 +69,7 @@ from lastiterate.opacus.watched_loader import (
     DrawnBatches,
     WatchedLoader,
 )
-from lastiterate.opacus.watched_steps import OptimizerStep
+from lastiterate.opacus.watched_steps import OptimizerStep, is_ghost
 from lastiterate.run.batch_rules.base import RULES, BatchRule
 from lastiterate.run.batch_rules.drawn import PoissonSampled
 from lastiterate.run.batch_rules.ordered import Cyclic, FixedOrder, FullBatch, ShuffledEachEpoch
@@ -285,33 +311,6 @@ def _schedule(values: list[float]) -> Schedule:
     return values[0] if len(set(values)) == 1 else tuple(values)
 
 
-# Checks that every step has its own batch, no row is repeated, and passes are complete.
-#
-# **Poisson batches without a step are refused**, empty ones too.  Let a loop make steps only on
-# batches whose size is in a set S.  Sizes have the same law for two neighbours, because the example
-# in which they differ is drawn in both.  In a step that is made it is in the batch with probability
-# p = P(i in B | |B| in S), which is q/(1 - (1 - q)^n) where only empty batches are skipped.  To
-# account for batches of this rate would be wrong.  Let G_1 be the sum of the others' gradients if
-# the example is in the batch, and G_0 if it is not.  A step compares
-#
-# .. math:: (1-p) N(G_0, \sigma^2 I) + p N(G_1 + g, \sigma^2 I) \quad\text{and}\quad
-#           (1-p) N(G_0, \sigma^2 I) + p N(G_1, \sigma^2 I).
-#
-# Poisson accounting rests on G_0 and G_1 having one law, so that what hides g are all batches
-# without the example.  Under the condition they have not: of a few rare examples with gradients
-# that point away from g, a batch that is not empty has one of these where it has not got g, so that
-# G_1 is mostly 0 and G_0 is not.  Nothing then hides g but the draws of the noise.
-#
-# To account for all draws, those without a step included, would be wrong too: a skipped batch adds
-# no noise.  With one example, steps are (1-p) times no step plus p N(g), against (1-p) times no
-# step plus p N(0), whose delta at epsilon is p times that of the Gaussian mechanism at epsilon:
-# more than that of (1-p) N(0) + p N(g) against N(0), which is p times that of the Gaussian
-# mechanism at log(1 + (e^epsilon - 1)/p).
-#
-# A pass of which all batches were drawn and none was used was one to look at, as for an evaluation.
-# So is a single batch before the first step.  A pass may end early after a step.
-
-
 class EpochCounter:
     """Counts the steps of the pass through the loader that the last step was in."""
 
@@ -436,7 +435,7 @@ def _unused(size: int) -> RefusedTraining:
 
 
 def _refuse_ghost_clipping(optimizer: Any) -> None:
-    if optimizer_step.is_ghost(optimizer):
+    if is_ghost(optimizer):
         raise RefusedTraining(
             "batches were drawn without a step: with ghost clipping it cannot be seen whether "
             "their gradients were accumulated",

@@ -1,4 +1,4 @@
-"""The number of rows in a step, their clips, and checks of gradients against the stated loss.
+"""The steps of an Opacus optimizer as they are made: rows, clips, gradients, and what else changed.
 
 `DPOptimizer` gets a `clip_and_accumulate` that inspects the gradients of examples before they are
 clipped, once for each physical batch.  Ghost clipping never holds them.  There, a hook on the first
@@ -58,6 +58,37 @@ LONG_ROW = (
 )
 LARGE_RESIDUAL = "an output's gradient was longer than {bound:.9g}, so the loss is a different one"
 UNBALANCED = "the classes' gradients did not add up to 0, as those of cross-entropy do"
+_BUFFER = "the buffer"
+_GHOST = DPOptimizerFastGradientClipping
+_PRECISE = (torch.float32, torch.float64)
+SMALLER_LAST_BATCH = (
+    "the last batch of a pass is smaller than the others, since batch_size does not divide the "
+    "number of examples: use drop_last=True"
+)
+OTHER_CLIPS = (
+    "the clip changed within a step, or ghost clipping has another one than the noise: step a "
+    "clip scheduler once per logical batch, and with grad_sample_mode='hooks'"
+)
+_FLAT = "use clipping='flat' on one device"
+_OTHER_CLASSES = {
+    "DPPerLayerOptimizer": ("every layer is clipped by itself", _FLAT),
+    "SimpleDistributedPerLayerOptimizer": ("every layer is clipped by itself", _FLAT),
+    "AdaClipDPOptimizer": (
+        "adaptive clipping learns the clip from the examples, and adds other noise than its "
+        "noise_multiplier says",
+        _FLAT,
+    ),
+    "DistributedDPOptimizer": ("training is distributed, where empty batches are dropped", _FLAT),
+    "DistributedDPOptimizerFastGradientClipping": (
+        "training is distributed, where empty batches are dropped",
+        _FLAT,
+    ),
+}
+Tensors = list[torch.Tensor]
+_COMPARED = 65_536  # numbers of a parameter that are compared, at least
+_WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
+_NOISED: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
+_WRAPPED = "the optimizer that Opacus wraps (original_optimizer)"
 
 
 class WatchedGradients:
@@ -486,39 +517,6 @@ class _OtherState:
                     yield f"the parameter {inside + name!r}", held
 
 
-_BUFFER = "the buffer"
-
-
-# The numbers of one step of an Opacus optimizer, read from it just before the step.
-
-
-_GHOST = DPOptimizerFastGradientClipping
-_PRECISE = (torch.float32, torch.float64)
-SMALLER_LAST_BATCH = (
-    "the last batch of a pass is smaller than the others, since batch_size does not divide the "
-    "number of examples: use drop_last=True"
-)
-OTHER_CLIPS = (
-    "the clip changed within a step, or ghost clipping has another one than the noise: step a "
-    "clip scheduler once per logical batch, and with grad_sample_mode='hooks'"
-)
-_FLAT = "use clipping='flat' on one device"
-_OTHER_CLASSES = {
-    "DPPerLayerOptimizer": ("every layer is clipped by itself", _FLAT),
-    "SimpleDistributedPerLayerOptimizer": ("every layer is clipped by itself", _FLAT),
-    "AdaClipDPOptimizer": (
-        "adaptive clipping learns the clip from the examples, and adds other noise than its "
-        "noise_multiplier says",
-        _FLAT,
-    ),
-    "DistributedDPOptimizer": ("training is distributed, where empty batches are dropped", _FLAT),
-    "DistributedDPOptimizerFastGradientClipping": (
-        "training is distributed, where empty batches are dropped",
-        _FLAT,
-    ),
-}
-
-
 @dataclass(frozen=True)
 class OptimizerStep:
     """Settings of one step; the sum of clipped gradients and noise is divided by `divisor`.
@@ -650,13 +648,6 @@ def optimizer_deviations(original: Any) -> Iterator[str]:
         yield "hooks of the optimizer may change gradients or parameters"
 
 
-# Whether anything but recorded steps changed the parameters, or the momentum buffer.
-
-
-Tensors = list[torch.Tensor]
-_COMPARED = 65_536  # numbers of a parameter that are compared, at least
-
-
 class SavedTensor(NamedTuple):
     """A tensor as it was: by its place and the writes that torch counts, and by its content."""
 
@@ -748,11 +739,6 @@ class OtherSteps:
             for group in stepping.param_groups:
                 self.trained_elsewhere |= {id(one): SavedTensor.of(one) for one in group["params"]}
         self._elsewhere = False
-
-
-_WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
-_NOISED: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
-_WRAPPED = "the optimizer that Opacus wraps (original_optimizer)"
 
 
 @cache

@@ -1,7 +1,13 @@
-"""Chien and Li 2024, Figure 2(a): Hoelder constants of a small network, and what they certify.
+"""Chien and Li 2024, Figure 2(a); Chien, Wang, Chen and Li 2024, Figures 3(a) on unlearning.
 
-The constants are estimates from samples, as in the paper, so the curves are illustrations and
-certify nothing about the network.
+Figure 2(a) has Hoelder constants of a small network, and what they certify.  The constants are
+estimates from samples, as in the paper, so the curves are illustrations and certify nothing about
+the network.
+
+Figures 3(a) of two papers on certified unlearning are of MNIST, 3 against 8, by logistic regression
+on rows of norm 1, penalty 1e-6 n, steps 1/L, gradients clipped to 1, delta = 1/n.  Their noise is
+that of a step's square root, sigma sqrt(2 eta); a replaced example goes, one extra step of full
+batches or one extra epoch of batches follows.
 """
 
 import math
@@ -24,8 +30,20 @@ from lastiterate.unlearn.unlearning import Unlearning, unlearning
 _HIDDEN, _EPOCHS, _STEP, _CLIP, _SCALE = 64, 200, 0.1, 1.0, 0.1
 _STARTS, _POINTS, _EVERY = 20, 100, 20
 _ORDERS = (0.5, 0.7, 0.9, 1.0)
-
 Floats = NDArray[np.float64]
+FULL, PARTS, SIZE = 11_982, 11_264, 128  # examples; of batches, and in one
+_EPOCHS_FULL, _UNLEARNING_EPOCHS = 10_000, 100
+# Epsilon, the digits that the noise is known to, and the noise: full batches, batches.
+_EXTRA_EPOCHS = (
+    (0.05, 2, 0.1872, 0.0791),
+    (0.1, 2, 0.094, 0.0396),
+    (0.5, 2, 0.019, 0.00805),
+    (1.0, 2, 0.0096, 0.0041),
+    (2.0, 1, 0.0049, 0.00213),
+    (5.0, 0, 0.0021, 0.000933),
+)
+_ID = "cwcl-figures-3a"
+_TITLE = "Chien, Wang, Chen and Li 2024 (two papers), Figures 3(a): noise for unlearning"
 
 
 def _iris() -> tuple[Floats, NDArray[np.int64]]:
@@ -114,26 +132,6 @@ FIGURES = (
 )  # fmt: skip
 
 
-# Chien, Wang, Chen and Li 2024, twice: Figure 3(a) of both papers on certified unlearning.
-#
-# MNIST, 3 against 8: logistic regression on rows of norm 1, penalty 1e-6 n, steps 1/L, gradients
-# clipped to 1, delta = 1/n.  Their noise is that of a step's square root, sigma sqrt(2 eta); a
-# replaced example goes, one extra step of full batches or one extra epoch of batches follows.
-
-
-FULL, PARTS, SIZE = 11_982, 11_264, 128  # examples; of batches, and in one
-_EPOCHS_FULL, _UNLEARNING_EPOCHS = 10_000, 100
-# Epsilon, the digits that the noise is known to, and the noise: full batches, batches.
-_EXTRA_EPOCHS = (
-    (0.05, 2, 0.1872, 0.0791),
-    (0.1, 2, 0.094, 0.0396),
-    (0.5, 2, 0.019, 0.00805),
-    (1.0, 2, 0.0096, 0.0041),
-    (2.0, 1, 0.0049, 0.00213),
-    (5.0, 0, 0.0021, 0.000933),
-)
-
-
 def _constants(examples: int) -> tuple[float, float]:
     """Penalty and step size."""
     penalty = 1e-6 * examples
@@ -204,6 +202,4 @@ def figures_3a() -> Table:
     return Table(_ID, _TITLE, (*full, *parts), tuple(notes))
 
 
-_ID = "cwcl-figures-3a"
-_TITLE = "Chien, Wang, Chen and Li 2024 (two papers), Figures 3(a): noise for unlearning"
 TABLES = (TableItem(_ID, _TITLE, figures_3a),)

@@ -1,7 +1,11 @@
-"""Every item of the five papers, where the library has it, and in which state.
+r"""Every item of the five papers, where the library has it, and in which state.
 
 An address is an id of the catalogue (`published/..`), an id of `lastiterate reproduce`, or an
 importable name written `module:name`.  Tests check that each of them exists.
+
+Formulas that are false as printed stand at the end, for the errata and nothing else.  Both print
+the sampled Gaussian's divergence as :math:`D_\alpha(N(0) \| (1-q)N(0) + qN(1))`, which is the
+smaller of the two directions.
 """
 
 from __future__ import annotations
@@ -17,6 +21,10 @@ from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.errors import NumericalFailure
 from lastiterate.lower_bounds.catalogue import LOWER_BOUNDS
 from lastiterate.reproduce.papers import ITEMS, PAPERS
+
+_BSA, _AT = "published/bok-su-altschuler", "published/altschuler-talwar"
+_YS, _CL, _CYS = "published/ye-shokri", "published/chien-li", "published/chourasia-ye-shokri"
+_CODE = "lastiterate.bounds.published"
 
 
 class Availability(Enum):
@@ -68,10 +76,6 @@ def _of(
 def _no_number(paper: str, item: str, note: str) -> CoverageItem:
     return CoverageItem(paper, item, (), note, Availability.NO_NUMBER)
 
-
-_BSA, _AT = "published/bok-su-altschuler", "published/altschuler-talwar"
-_YS, _CL, _CYS = "published/ye-shokri", "published/chien-li", "published/chourasia-ye-shokri"
-_CODE = "lastiterate.bounds.published"
 
 COVERAGE: tuple[CoverageItem, ...] = (
     *_of(
@@ -230,12 +234,6 @@ def summary() -> str:
     counts = {state: sum(one.state is state for one in COVERAGE) for state in Availability}
     listed = ", ".join(f"{state.value} {count}" for state, count in counts.items())
     return f"{len(COVERAGE)} items: {listed}"
-
-
-# Formulas that are false as printed, for the errata and nothing else.
-#
-# Both print the sampled Gaussian's divergence as :math:`D_\alpha(N(0) \| (1-q)N(0) + qN(1))`, which
-# is the smaller of the two directions.
 
 
 def smaller_direction(order: float, q: float, noise: float) -> float:

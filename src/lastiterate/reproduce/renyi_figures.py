@@ -18,6 +18,7 @@ from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import Ball, TrainingRun
 
 _BLUE, _RED, _GREEN, _GREY = "#1f5fa8", "#b5432a", "#3a7d44", "#7a7a7a"
+_SMALL = (4.2, 3.2)
 
 
 def _published(what: str, run: TrainingRun) -> PrivacyProfile:
@@ -184,7 +185,6 @@ def altschuler_talwar_1(canvas: Any) -> None:
     axes.legend()
 
 
-_SMALL = (4.2, 3.2)
 FIGURES = (
     FigureItem("ys-figure-1", "a fixed order, by position", ye_shokri_1, size=(7.2, 4.0)),
     FigureItem("ys-figure-2", "random orders", ye_shokri_2),

@@ -1,8 +1,9 @@
-"""The papers' symbols, converted once into this library's, and the runs of their tables.
+"""The runs that the papers' tables and figures are about.
 
-Here `noise_std` is on the averaged gradient, before the step size, and `sensitivity` is
-the largest difference of two examples' gradients.  Each function takes a paper's own
-symbols and returns the two as keyword arguments of `TrainingRun`.
+The papers' symbols are converted once into this library's.  Here `noise_std` is on the averaged
+gradient, before the step size, and `sensitivity` is the largest difference of two examples'
+gradients.  Each function takes a paper's own symbols and returns the two as keyword arguments of
+`TrainingRun`.
 
 =====================  =========================================  ========================
 paper                  noise it adds to x                         its symbol for the loss

@@ -1,8 +1,13 @@
-r"""Ye and Shokri 2022: the privacy of their experiments, and their Algorithm 2 on given features.
+"""Ye and Shokri 2022: the privacy of their experiments, and their Algorithm 2 on given features.
 
 The settings are those of the authors' code (the appendix with the experiments is not at hand).
 Epsilon is theirs: Corollary 5.3, plus the divergence of noisy feature statistics, converted as in
 Mironov 2017, the least over a grid of orders.
+
+The trainer is noisy gradient descent on softmax regression, seeded and not certified.  It exists to
+check printed accuracies.  Gradients are clipped by their norm, which does not keep the steps
+contractive for three classes or more (see the errata), so no privacy guarantee of the library
+applies; `li.linear_model` has the trainers that are certified.
 """
 
 import math
@@ -22,17 +27,12 @@ from lastiterate.run.batch_rules.ordered import ShuffledOnce
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
-# Noisy gradient descent on softmax regression, as the papers trained it: seeded, not certified.
-#
-# It exists to check printed accuracies.  Gradients are clipped by their norm, which does not keep
-# the steps contractive for three classes or more (see the errata), so no privacy guarantee of the
-# library applies; `li.linear_model` has the trainers that are certified.
-
-
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 Batches = Literal["cyclic", "shuffled", "sampled"]
 Clipping = Literal["norm", "wrong mass"]
+_DELTA = 1e-5
+_ORDERS = np.concatenate([1.0 + np.arange(1, 100) / 10.0, np.arange(12.0, 64.0)])
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,6 @@ def weights_by_epoch(
 def accuracy(x: Floats, y: Labels, weights: Floats) -> float:
     """The accuracy in per cent."""
     return float(np.mean(np.argmax(x @ weights, axis=1) == y)) * 100.0
-
-
-_DELTA = 1e-5
-_ORDERS = np.concatenate([1.0 + np.arange(1, 100) / 10.0, np.arange(12.0, 64.0)])
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ IN_MEMORY = 2**28  # bytes
 _TOLERANCE = 2.0**-15
 _CHECKED = 64  # examples that run again, at least: these find mixing of a twentieth of all
 _GOLDEN = (5.0**0.5 - 1.0) / 2.0  # its multiples, modulo 1, leave no gap for long
+_ALONE = "; or one_by_one=True, by which every example runs alone"
 
 
 class _HeadReached(Exception):
@@ -159,36 +160,36 @@ def extract_features(
     `to_replace` refuses a model that would not use another layer in place of the one of this name.
     """
     head = linear_layer(model, name)
-    count = _examples(loader)
+    count = _count_examples(loader)
     collate = _FreshCollate(loader.collate_fn, loader.dataset)
     loader = _one_by_one(loader, collate) if one_by_one else loader
     limit = _check.count("memory", memory, at_least=0)
     shape = (count, head.in_features)
     where = next(model.parameters()).device if device is None else torch.device(device)
     mapped = 4 * count * head.in_features > limit or path is not None
-    file = _new_file(path) if mapped else None
+    file = _new_path(path) if mapped else None
     rows: Any = np.empty((0, 0) if mapped else shape, dtype=np.float32)
     found: list[NDArray[Any]] = []
     done = 0
     first: _Rows | None = None
     # Mapped only after writing: pages that change while they are mapped stay in memory.
-    writing = nullcontext() if file is None else _whole(file)
+    writing = nullcontext() if file is None else _write_whole(file)
     with (
-        _frozen(model),
-        _captured(head) as captured,
-        _drawn(loader) as drawn,
+        _freeze(model),
+        _capture_inputs(head) as captured,
+        _note_drawn(loader) as drawn,
         writing as written,
     ):
         run = _Run(model, labels, where, captured, bounding_layer, _copied_parameters(model))
         fewest = max(3, -(-_CHECKED // max(len(loader), 1)))
-        for number, batch in enumerate(_shown(loader, progress)):
+        for number, batch in enumerate(_with_progress(loader, progress)):
             part = run.rows(batch)
             if done + len(part.rows) > count:
-                raise _not_one_row_each(f"more than {count} rows")
+                raise _rows_error(f"more than {count} rows")
             if not one_by_one:
                 _refuse_mixing(run, loader, collate, part, drawn[done:], number, fewest)
             if first is None:
-                first = part if one_by_one else run.rows(_alone(loader, collate, drawn[0]))
+                first = part if one_by_one else run.rows(_collate_alone(loader, collate, drawn[0]))
                 run.refuse_memory(first, part)
             within = bounded(part.rows.double(), 1.0, normalise=True) if normalise else part.rows
             several = within.float().cpu().numpy()
@@ -203,7 +204,7 @@ def extract_features(
                 raise InvalidType("labels", must_be=must_be, found=types)
             done += len(several)
         if done != count or len(set(drawn)) != count:
-            raise _not_one_row_each(f"{done} rows of {len(set(drawn))} out of {count} examples")
+            raise _rows_error(f"{done} rows of {len(set(drawn))} out of {count} examples")
         if first is not None:
             run.refuse_memory(first, part)
             if to_replace:
@@ -213,7 +214,7 @@ def extract_features(
     return rows, np.concatenate(found)
 
 
-def _new_file(path: str | Path | None) -> Path:
+def _new_path(path: str | Path | None) -> Path:
     if path is not None:
         refuse_replacing("path", path)
         return Path(path)
@@ -221,7 +222,7 @@ def _new_file(path: str | Path | None) -> Path:
 
 
 @contextmanager
-def _whole(file: Path) -> Iterator[BinaryIO]:
+def _write_whole(file: Path) -> Iterator[BinaryIO]:
     """A new file for its owner alone, of which nothing is left if writing fails."""
     with open(file, "xb", opener=partial(os.open, mode=0o600)) as written:
         try:
@@ -231,7 +232,7 @@ def _whole(file: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def _shown(loader: DataLoader[Any], progress: bool) -> Iterable[Any]:
+def _with_progress(loader: DataLoader[Any], progress: bool) -> Iterable[Any]:
     batches = track("features", loader, len(loader))
     if not progress:
         return batches
@@ -240,7 +241,7 @@ def _shown(loader: DataLoader[Any], progress: bool) -> Iterable[Any]:
     return bars.track(batches, description="features", total=len(loader))
 
 
-def _examples(loader: Any) -> int:
+def _count_examples(loader: Any) -> int:
     if not isinstance(loader, DataLoader):
         raise InvalidType("loader", loader, must_be="a torch DataLoader")
     batches: Any = loader.batch_sampler
@@ -309,7 +310,7 @@ def _one_by_one(loader: DataLoader[Any], collate: _FreshCollate) -> DataLoader[A
 
 
 @contextmanager
-def _drawn(loader: DataLoader[Any]) -> Iterator[list[int]]:
+def _note_drawn(loader: DataLoader[Any]) -> Iterator[list[int]]:
     """The indices that the loader draws, as far as it has come."""
     batches: Any = loader.batch_sampler
     sampler, drawn = batches.sampler, list[int]()
@@ -330,7 +331,7 @@ def _drawn(loader: DataLoader[Any]) -> Iterator[list[int]]:
         batches.sampler = sampler
 
 
-def _not_one_row_each(found: str) -> InvalidParameter:
+def _rows_error(found: str) -> InvalidParameter:
     must_be = (
         "one with one row for each example: without augmentation or several crops, where an "
         "example counts more than once, and without drop_last"
@@ -352,10 +353,10 @@ def _split(batch: Any, labels: str) -> tuple[Any, NDArray[Any]]:
     if getattr(targets, "ndim", 1) != 1:
         must_be = "one for each example: the loss takes no smoothed or mixed labels"
         raise InvalidParameter("labels", must_be=must_be, found=f"an array of {targets.ndim} axes")
-    return inputs, _of_one_type(targets)
+    return inputs, _labels_of_one_type(targets)
 
 
-def _of_one_type(targets: Any) -> NDArray[Any]:
+def _labels_of_one_type(targets: Any) -> NDArray[Any]:
     """Labels as an array; refused if the type of one label may have rounded another one.
 
     Collating gives a batch one type: a label of 16 bits would round whole numbers from 2**11.
@@ -423,9 +424,9 @@ class _Run:
         self.captured.clear()
         try:
             if isinstance(inputs, dict):
-                model(**{key: _moved(value, self.device) for key, value in inputs.items()})
+                model(**{key: _copy_to_device(value, self.device) for key, value in inputs.items()})
             else:
-                model(*[_moved(value, self.device) for value in inputs])
+                model(*[_copy_to_device(value, self.device) for value in inputs])
         except _HeadReached:
             pass
         _refuse_learning(before, model)
@@ -435,9 +436,7 @@ class _Run:
             raise InvalidParameter("name", must_be=must_be, found="one that it does not reach")
         rows = self.captured[0]
         if rows.ndim != 2 or len(rows) != len(labels):
-            raise _not_one_row_each(
-                f"features of shape {tuple(rows.shape)} for {len(labels)} labels"
-            )
+            raise _rows_error(f"features of shape {tuple(rows.shape)} for {len(labels)} labels")
         if self.bounding_layer is not None:
             self.bounding_layer.check(rows)
         return _Rows(batch, rows.clone(), labels)
@@ -464,14 +463,14 @@ class _Run:
         """Refuse a model that writes to its parameters; torch does not count all writes."""
         for name, own, copied in self.parameters:
             if not _same_numbers(own, copied):
-                raise _learns(name)
+                raise _learning_error(name)
 
     def refuse_memory(self, first: _Rows, later: _Rows) -> None:
         """Refuse a model that gives other rows after a later batch: it is random, or remembers."""
         used = self.copied()
         self.rows(later.batch, on=used)
-        if not _alike(first, self.rows(first.batch, on=used)):
-            raise _mixing("another row for the same example the second time", remedy="")
+        if not _are_alike(first, self.rows(first.batch, on=used)):
+            raise _mixing_error("another row for the same example the second time", remedy="")
 
     def refuse_unreachable(self, name: str, first: _Rows) -> None:
         """Refuse a model that has its head elsewhere too, as in a list, and would use that one."""
@@ -519,11 +518,11 @@ def _refuse_mixing(
     """Refuse rows that are others where their example is read, collated and run alone."""
     size = len(part.rows)
     if len(drawn) < size:
-        raise _not_one_row_each("batches that its sampler did not draw")
+        raise _rows_error("batches that its sampler did not draw")
     steps = range(number * (fewest - 2), (number + 1) * (fewest - 2))
     between = {int(size * ((0.5 + _GOLDEN * step) % 1.0)) for step in steps}
     for position in {0, *between, size - 1}:
-        alone = run.rows(_alone(loader, collate, drawn[position]))
+        alone = run.rows(_collate_alone(loader, collate, drawn[position]))
         if _types(alone.batch, run.labels) != _types(part.batch, run.labels):
             must_be = (
                 "one whose examples are all of one type: a batch of several is of one that it "
@@ -532,23 +531,22 @@ def _refuse_mixing(
             found = "another type for an example alone than in its batch"
             raise InvalidParameter("loader.dataset", must_be=must_be, found=found)
         one = _Rows(part.batch, part.rows[[position]], part.labels[[position]])
-        if _alike(one, alone):
+        if _are_alike(one, alone):
             continue
-        if not _alike(alone, run.rows(alone.batch)):
-            raise _mixing("another row for the same example the second time", remedy="")
-        if not _alike(alone, run.rows(_alone(loader, collate, drawn[position]))):
+        if not _are_alike(alone, run.rows(alone.batch)):
+            raise _mixing_error("another row for the same example the second time", remedy="")
+        if not _are_alike(alone, run.rows(_collate_alone(loader, collate, drawn[position]))):
             remedy = f"{_ALONE}, if what is random is the example's own, not another example's"
-            raise _mixing("another row for the same example when it was read again", remedy=remedy)
-        raise _mixing(
+            raise _mixing_error(
+                "another row for the same example when it was read again", remedy=remedy
+            )
+        raise _mixing_error(
             "another row for an example alone than in its batch, as with padding without a mask, "
             "a layer without batch_first, half precision, or rounding in a very deep model"
         )
 
 
-_ALONE = "; or one_by_one=True, by which every example runs alone"
-
-
-def _mixing(found: str, *, remedy: str = _ALONE) -> InvalidParameter:
+def _mixing_error(found: str, *, remedy: str = _ALONE) -> InvalidParameter:
     must_be = (
         "one whose features of an example depend on that example alone, neither on randomness nor "
         "on the rest of the batch"
@@ -556,14 +554,14 @@ def _mixing(found: str, *, remedy: str = _ALONE) -> InvalidParameter:
     return InvalidParameter("model", must_be=must_be + remedy, found=found)
 
 
-def _alone(loader: DataLoader[Any], collate: _FreshCollate, index: int) -> Any:
+def _collate_alone(loader: DataLoader[Any], collate: _FreshCollate, index: int) -> Any:
     """A batch of one example, made as the loader makes batches."""
     dataset: Any = loader.dataset
     several = getattr(dataset, "__getitems__", None)
     return collate([dataset[index]] if several is None else several([index]))
 
 
-def _alike(one: _Rows, other: _Rows) -> bool:
+def _are_alike(one: _Rows, other: _Rows) -> bool:
     """Whether labels are equal, and rows but for rounding; nan is like nan."""
     if one.rows.shape != other.rows.shape or not np.array_equal(one.labels, other.labels):
         return False
@@ -574,7 +572,7 @@ def _alike(one: _Rows, other: _Rows) -> bool:
     return bool((apart <= _TOLERANCE * length).all())
 
 
-def _moved(value: Any, device: Any) -> Any:
+def _copy_to_device(value: Any, device: Any) -> Any:
     """An input on the device, in memory of its own: a model may write to it."""
     if isinstance(value, torch.Tensor):
         return value.detach().to(device, copy=True)
@@ -582,7 +580,7 @@ def _moved(value: Any, device: Any) -> Any:
 
 
 @contextmanager
-def _captured(head: nn.Linear) -> Iterator[list[torch.Tensor]]:
+def _capture_inputs(head: nn.Linear) -> Iterator[list[torch.Tensor]]:
     captured: list[torch.Tensor] = []
 
     def note(_: nn.Module, given: tuple[Any, ...]) -> None:
@@ -597,7 +595,7 @@ def _captured(head: nn.Linear) -> Iterator[list[torch.Tensor]]:
 
 
 @contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
+def _freeze(model: nn.Module) -> Iterator[None]:
     """Eval mode, in which no unit is dropped and no statistics are updated."""
     modes = {layer: layer.training for layer in model.modules()}
     model.eval()
@@ -627,10 +625,10 @@ def _refuse_learning(before: dict[str, tuple[torch.Tensor, int]], model: nn.Modu
         if name not in before or tensor is not before[name][0] or writes != before[name][1]
     ]
     if changed:
-        raise _learns(changed[0])
+        raise _learning_error(changed[0])
 
 
-def _learns(name: str) -> InvalidParameter:
+def _learning_error(name: str) -> InvalidParameter:
     must_be = "one that learns nothing in eval mode: let it assign parameters and buffers only `if "
     must_be += "self.training`, also a count of its calls"
     return InvalidParameter("model", must_be=must_be, found=f"{name!r}, which changed")
@@ -641,9 +639,6 @@ def _state(model: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     kept = tensors.keys() & model.state_dict(keep_vars=True).keys()
     return {name: (tensors[name], write_count(tensors[name])) for name in kept}
-
-
-# Batches of no rows, in the shape of others.
 
 
 class EmptyBatches:

@@ -1,4 +1,4 @@
-"""A private linear head: a layer of a frozen model, trained by the certified trainer."""
+"""A private linear head: a layer of a frozen model, trained by the certified trainer; its files."""
 
 from __future__ import annotations
 
@@ -301,9 +301,6 @@ def _refuse_other_outputs(head: nn.Linear, classes: int) -> None:
     if head.out_features not in fitting:
         must_be = f"as many as the outputs of the layer, {head.out_features}"
         raise InvalidParameter("classes", must_be=must_be, found=f"{classes}")
-
-
-# A private head as files: its weights, and the certificate that belongs to them.
 
 
 def save(fitted: FittedHead, folder: str | Path) -> None:

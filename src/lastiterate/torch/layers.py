@@ -1,4 +1,4 @@
-r"""A linear layer on rows of bounded norm, and bounds that follow from the architecture.
+r"""Layers of bounded outputs, bounds that follow from the architecture, and secure noise.
 
 The outputs of a LayerNorm are :math:`\gamma z + \beta` with :math:`|z|^2 \le d`, so that no row is
 longer than :math:`\sqrt d \max|\gamma| + |\beta|`; those of tanh are within :math:`\sqrt d`, and
@@ -26,7 +26,9 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.saved_model.weight_files import LayerNumbers
 from lastiterate.train.noise import Randomness, noisy
 
-# A layer of fixed features, whose outputs have a public bound.
+FEATURES = "features"
+_STDS = 1e-250, 1e250  # so that no unit is subnormal, and no value overflows
+_FARTHEST = 2.0**50  # standard deviations
 
 
 class FeatureLayer(nn.Module):
@@ -273,12 +275,12 @@ def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
             setattr(parent, own, layer)
 
 
-FEATURES = "features"
 _KINDS: dict[str, type[nn.Module]] = {
     "layernorm": nn.LayerNorm,
     "tanh": nn.Tanh,
     FEATURES: FeatureLayer,
 }
+
 NAMED_BOUNDS = (*_KINDS, "normalise")
 
 
@@ -360,13 +362,6 @@ def _are_rows_of(rows: torch.Tensor, output: torch.Tensor) -> bool:
         and all(step % output.shape[-1] == 0 for step in rows.stride()[:-1])
         and output.is_contiguous()
     )
-
-
-# Tensors with Gaussian noise for other torch code, exactly rounded on a grid.
-
-
-_STDS = 1e-250, 1e250  # so that no unit is subnormal, and no value overflows
-_FARTHEST = 2.0**50  # standard deviations
 
 
 def add_secure_noise(values: torch.Tensor, std: float, *, bound: float) -> torch.Tensor:

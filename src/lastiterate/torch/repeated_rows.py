@@ -15,12 +15,23 @@ from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, Tenso
 
 Indices = NDArray[np.int64]
 Address = tuple[str, int]  # a device, or "objects", and an address
-
 # What to do about rows that only look repeated, for messages of a refusal.
 NOT_REPEATED = (
     "what rows of different people have in common is not counted if they are copies, as by clone, "
     "nor what a wrapper's rows do not come from if it is kept in a list: self.auxiliary = [..]"
 )
+_INDICES = re.compile(
+    r"(?i)_?(sampled|picks?|picked|selection|choices?|(sample|train|row|example)_?ids|"
+    r"((rows?|samples?|sampled|data|dataset|subset|examples?|train(ing)?|boot(strap)?)_?)?"
+    r"(idxs?|idcs|inds?|index(es)?|indices|order|perm(utation)?|chosen|selected)(_?(list|map))?)"
+)
+# What people name so, too: a name, or arrays and parts in a container.
+_NO_DATA_SET = (str, bytes, dict, list, tuple, np.ndarray, torch.Tensor)
+_NUMBERS = {int, float, complex, bool, type(None)}
+# One such object stands for all that are equal, as far as can be told.
+_VALUES = (*_NUMBERS, str, bytes, type, Enum, np.generic)
+_DEPTH = 4  # of parts in parts
+_EMPTY: tuple[()] = ()
 
 
 def repeated_rows(dataset: Any) -> int:
@@ -113,15 +124,6 @@ def _rows(
                 chosen = None if _INDICES.fullmatch(name) else _chosen(dataset, length, len(each))
                 if chosen is not None:
                     yield id(each), chosen[indices], holders
-
-
-_INDICES = re.compile(
-    r"(?i)_?(sampled|picks?|picked|selection|choices?|(sample|train|row|example)_?ids|"
-    r"((rows?|samples?|sampled|data|dataset|subset|examples?|train(ing)?|boot(strap)?)_?)?"
-    r"(idxs?|idcs|inds?|index(es)?|indices|order|perm(utation)?|chosen|selected)(_?(list|map))?)"
-)
-# What people name so, too: a name, or arrays and parts in a container.
-_NO_DATA_SET = (str, bytes, dict, list, tuple, np.ndarray, torch.Tensor)
 
 
 def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
@@ -227,12 +229,6 @@ def _addresses(
         yield source, rows, examples
 
 
-_NUMBERS = {int, float, complex, bool, type(None)}
-# One such object stands for all that are equal, as far as can be told.
-_VALUES = (*_NUMBERS, str, bytes, type, Enum, np.generic)
-_DEPTH = 4  # of parts in parts
-
-
 def _address(array: torch.Tensor | np.ndarray[Any, Any]) -> Address:
     if isinstance(array, torch.Tensor):
         return str(array.device), array.data_ptr()
@@ -252,9 +248,6 @@ def _own_address(row: Any) -> Address | None:
     if isinstance(row, torch.Tensor | np.ndarray):
         return _widest(row)[1]
     return None if isinstance(row, _VALUES) or row is _EMPTY else ("objects", id(row))
-
-
-_EMPTY: tuple[()] = ()
 
 
 def _widest(part: Any, depth: int = _DEPTH) -> tuple[int, Address | None]:

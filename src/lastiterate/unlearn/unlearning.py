@@ -207,9 +207,7 @@ class _UnlearningProblem:
         )
 
     def _report(self, many: int, *, cheaply: bool = False) -> PrivacyReport:
-        report = account(
-            self._with_release_noise(self.steps.as_release_noise(many)), bounds=self._bounds
-        )
+        report = account(self._with_noise(self.steps.as_release_noise(many)), bounds=self._bounds)
         report = report.cheap() if cheaply or self._needs_whole_curves else report
         if not self.other_releases:
             return report
@@ -220,7 +218,7 @@ class _UnlearningProblem:
     @property
     def _other_mu(self) -> float:
         """The mu of the other releases, which stay published, for all of the examples."""
-        return person_mu(self.other_releases, self._with_release_noise(self.run.release_noise_std))
+        return person_mu(self.other_releases, self._with_noise(self.run.release_noise_std))
 
     def _check_other_releases(self, epsilon: float, delta: float) -> None:
         """Raise `UnreachableTarget` where the other releases alone use up the target."""
@@ -234,7 +232,7 @@ class _UnlearningProblem:
                 possible_with="a larger epsilon, fewer examples at once, or training again",
             )
 
-    def _with_release_noise(self, release_noise: float) -> TrainingRun:
+    def _with_noise(self, release_noise: float) -> TrainingRun:
         run = self.run.replace(release_noise_std=release_noise)
         return run if self.examples == 1 else run.replace(examples_per_person=self.examples)
 
