@@ -323,7 +323,7 @@ class TestOrder:
         np.testing.assert_array_equal(ends[0], ends[1])
         np.testing.assert_array_equal(ends[0], ends[2])
 
-    @pytest.mark.parametrize("path", [None, "step"])
+    @pytest.mark.parametrize("path", [None, "loops"])
     def test_no_rounding_of_a_step_depends_on_the_noise(self, path):
         """Not even noise of more bits than floats have, in whose sums with steps these would go."""
         fast = None if path is None else pytest.importorskip(f"lastiterate.train.compiled.{path}")
