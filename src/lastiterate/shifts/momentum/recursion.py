@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,14 +51,21 @@ class Recursion(ABC):
     def entries_in(self, number: Any) -> Entries:
         """The entries of A_k and B_k, computed in the arithmetic that `number` builds."""
 
-    @abstractmethod
-    def last(self, count: int) -> Recursion:
-        """The recursion of the last `count` steps."""
-
     @property
-    @abstractmethod
     def is_constant(self) -> bool:
         """Whether all steps but the first have the same settings."""
+        return all(bool(np.all(values[1:] == values[-1])) for values in self._settings.values())
+
+    def last(self, count: int) -> Self:
+        """The recursion of the last `count` steps."""
+        first = self.steps - count
+        return replace(self, **{name: values[first:] for name, values in self._settings.items()})
+
+    @property
+    def _settings(self) -> dict[str, Array]:
+        """The settings that have an entry per step."""
+        every = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in every.items() if isinstance(value, np.ndarray)}
 
     def entries(self) -> Entries:
         """The entries as arrays of floats, rounded."""
@@ -91,25 +98,6 @@ class Momentum(Recursion):
         """x itself."""
         return (1.0, 0.0)
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether all steps but the first have the same settings."""
-        return all(
-            bool(np.all(values[1:] == values[-1]))
-            for values in (self.step_size, self.momentum, self.dampening, self.is_empty)
-        )
-
-    def last(self, count: int) -> Momentum:
-        """The recursion of the last `count` steps."""
-        first = self.steps - count
-        return Momentum(
-            self.step_size[first:],
-            self.momentum[first:],
-            self.dampening[first:],
-            self.is_empty[first:],
-            self.nesterov,
-        )
-
     def entries_in(self, number: Any) -> Entries:
         """The entries of A_k and B_k, computed in the arithmetic that `number` builds."""
         eta, beta = number(self.step_size), number(self.momentum)
@@ -135,18 +123,6 @@ class Averaged(Recursion):
     def released(self) -> tuple[float, float]:
         """The average."""
         return (0.0, 1.0)
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether all steps but the first have the same settings."""
-        return all(
-            bool(np.all(values[1:] == values[-1])) for values in (self.step_size, self.decay)
-        )
-
-    def last(self, count: int) -> Averaged:
-        """The recursion of the last `count` steps."""
-        first = self.steps - count
-        return Averaged(self.step_size[first:], self.decay[first:])
 
     def entries_in(self, number: Any) -> Entries:
         """The entries of A_k and B_k, computed in the arithmetic that `number` builds."""
