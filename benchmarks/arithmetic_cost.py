@@ -20,7 +20,8 @@ from train_throughput import least
 
 import lastiterate as li
 from lastiterate.train.data import FAST, PROVED, bounded
-from lastiterate.train.noise import BITS, Randomness, SecureBits
+from lastiterate.train.noise import BITS
+from lastiterate.train.noise import Randomness, SecureBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax
 

@@ -60,7 +60,8 @@ def clock(times):
 def local_gradients(rows, targets, rule):
     from functools import partial
 
-    from lastiterate.train.noisy_descent import batch_sequence, gradient_sum
+    from lastiterate.train.noisy_descent import batch_sequence
+    from lastiterate.train.noisy_descent import gradient_sum
 
     own, batches = batch_sequence(
         rule, bounded(rows, targets, bound=1.0, intercept=0.125), Randomness(SeededBits(0))

@@ -18,8 +18,9 @@ from scipy.optimize import root
 from scipy.special import expit
 from scipy.stats import norm
 
+from lastiterate.linear_model.regressors import PrivateHuberRegressor
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
+from lastiterate.linear_model.regressors import PrivateRidge
 from lastiterate.train.objectives import Huber, Logistic
 
 KEPT = Path(__file__).with_suffix(".json")

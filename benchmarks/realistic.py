@@ -16,8 +16,8 @@ from rich.progress import track
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate.bounds.bound import LineStyle
 from lastiterate.plot.style import PALETTE
+from lastiterate.bounds.bound import LineStyle
 from lastiterate.run.batch_rules.base import Resampling
 
 DELTA = 1e-6

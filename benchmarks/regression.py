@@ -17,7 +17,8 @@ import regression_data
 import rivals
 from sklearn.linear_model import Ridge
 
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
+from lastiterate.linear_model.regressors import PrivateHuberRegressor
+from lastiterate.linear_model.regressors import PrivateRidge
 
 KEPT = Path(__file__).with_suffix(".json")
 EPSILONS = ("0.5", "1", "3")

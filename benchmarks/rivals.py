@@ -16,7 +16,8 @@ from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.train.data import bounded
-from lastiterate.train.defaults import default_run, gaussian_parameter
+from lastiterate.train.defaults import gaussian_parameter
+from lastiterate.train.defaults import default_run
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax
 from lastiterate.train.settings import RunSettings

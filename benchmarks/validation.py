@@ -25,11 +25,13 @@ import numpy as np
 import regression_data
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from lastiterate.linear_model import estimator as fit_inputs
+from lastiterate.linear_model.regressors import PrivateHuberRegressor
 from lastiterate.linear_model.classifiers import PrivateLogisticRegression
-from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
-from lastiterate.train import defaults, noisy_descent
+from lastiterate.linear_model.regressors import PrivateRidge
+from lastiterate.linear_model import estimator as fit_inputs
 from lastiterate.train import defaults as centring_share
+from lastiterate.train import defaults
+from lastiterate.train import noisy_descent
 from lastiterate.train.centring import RowReach
 from lastiterate.train.noisy_descent import State
 from lastiterate.train.objectives import Huber, Objective

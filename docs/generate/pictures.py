@@ -7,9 +7,15 @@ from matplotlib.figure import Figure
 import lastiterate as li
 from lastiterate import plot
 from lastiterate._numerics.rounding import Array
-from lastiterate.bounds.bound import BLUE, GREEN, GREY, VERMILLION
-from lastiterate.plot.style import as_svg, figure, style
-from lastiterate.train.noise import BITS, Randomness, SeededBits
+from lastiterate.plot.style import as_svg
+from lastiterate.bounds.bound import BLUE
+from lastiterate.bounds.bound import GREEN
+from lastiterate.bounds.bound import GREY
+from lastiterate.bounds.bound import VERMILLION
+from lastiterate.plot.style import figure
+from lastiterate.plot.style import style
+from lastiterate.train.noise import BITS
+from lastiterate.train.noise import Randomness, SeededBits
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),

@@ -7,7 +7,6 @@ from io import StringIO
 
 import numpy as np
 import pytest
-from lastiterate.reproduce.__main__ import main
 from rich.console import Console
 from scipy.stats import norm
 
@@ -25,6 +24,7 @@ from lastiterate.reproduce import items as printed
 from lastiterate.reproduce import renyi_figures, runs
 from lastiterate.reproduce import ye_shokri as softmax_training
 from lastiterate.reproduce import ye_shokri as ys_experiments
+from lastiterate.reproduce.__main__ import main
 from lastiterate.reproduce.coverage import COVERAGE, Availability, summary
 from lastiterate.reproduce.items import Cell, FigureItem, Table, TableItem
 from lastiterate.reproduce.papers import ITEMS, find, write_page
