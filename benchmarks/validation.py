@@ -126,7 +126,7 @@ def other_run(*, count=1.0, last=1.0, longer=1.0):
             sensitivity=run.sensitivity * (1 + 1e-3),  # room for the charge of another schedule
         )
         other_releases = defaults.default_releases(settings, run, features)
-        return defaults._calibrated(
+        return defaults._calibrate_run(
             changed, settings.epsilon, settings.delta, "noise", other_releases
         )
 
@@ -175,9 +175,9 @@ def constants(
     """The default rule with other constants."""
     averaging = None if averaged is None else Averaging(averaged)
     patches = [
-        (centring_share, "LEAST", share),
-        (centring_share, "MOST", most_share or share),
-        (centring_share, "_TOO_MUCH", most_noise),
+        (centring_share, "LEAST_SHARE", share),
+        (centring_share, "MOST_SHARE", most_share or share),
+        (centring_share, "_TOO_MUCH_NOISE", most_noise),
         (defaults, "EVEN", worth and replace(defaults.EVEN, release_worth=worth)),
         (defaults, "FALLING", falling),
         (estimator, "_reach", reach and RowReach(reach)),
@@ -187,7 +187,7 @@ def constants(
         (Huber, "few_rows", few),
         (fit_inputs, "default_run", None if run is None else other_run(**run)),
         (State, "step", averaging and averaging.stepping(State.step)),
-        (noisy_descent, "_published", averaging and averaging.published),
+        (noisy_descent, "_with_release_noise", averaging and averaging.published),
     ]
     held = [mock.patch.object(owner, name, x) for owner, name, x in patches if x is not None]
     defaults._default_run.cache_clear()
