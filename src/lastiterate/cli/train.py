@@ -251,7 +251,7 @@ def train(
         html, page_taken = written("html", html, write_page, allowed=force)
         taken += page_taken
         files[html] = "the full report, with pictures"
-    public = _public(test_options)
+    public = _list_unprotected(test_options)
     report_of_all = fitted.privacy_
     summary = TrainingSummary(report_of_all, delta, files, score, public, key, charged is not None)
     width = line_width(WIDEST)
@@ -278,7 +278,7 @@ def _check_files(out: Path, html: Path | None, mapped: Path | None, *, force: bo
         raise InvalidParameter("html", str(html), must_be="another file than those of the model")
 
 
-def _public(test: "TestOptions | None") -> tuple[str, ...]:
+def _list_unprotected(test: "TestOptions | None") -> tuple[str, ...]:
     """The list of what the guarantee does not protect."""
     rows = () if test is None or test.epsilon is not None else (f"the rows of {test.path.name}",)
     return ("the column names and the schema", "the number of rows", *rows)

@@ -347,7 +347,9 @@ class ShardActors:
         calls = {shard: call for shard, call in enumerate(sent) if call is not None}
         # One wait for all; shards that are late or lost follow one by one.
         with suppress(Exception):
-            found = self._client.sync(_all, list(calls.values()), callback_timeout=_LOOK_SECONDS)
+            found = self._client.sync(
+                _gather_all, list(calls.values()), callback_timeout=_LOOK_SECONDS
+            )
             answers = dict(zip(calls, found, strict=True))
         for shard, question in enumerate(questions):
             answer = answers.get(shard, _NONE)
@@ -488,7 +490,7 @@ class ShardActors:
         return found
 
 
-async def _all(calls: Sequence[Any]) -> list[Any]:
+async def _gather_all(calls: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*calls, return_exceptions=True)
 
 

@@ -213,7 +213,7 @@ class DaskEstimator(PrivateLinearModel):
             examples = shard_blocks(
                 client,
                 blocks,
-                partial(_encoded, _stripped(settings), radius),
+                partial(_encode_targets_with, _copy_to_send(settings), radius),
                 bound=bound,
                 intercept=intercept,
                 offset=task.offset,
@@ -262,7 +262,7 @@ class DaskEstimator(PrivateLinearModel):
 
     def _lazily(self, method: str, X: Any) -> Any:
         """The result of a method: a Dask array if X is a collection, else computed at once."""
-        alone = _stripped(self)
+        alone = _copy_to_send(self)
         alone.__class__ = _local_class(type(self))
         if not is_collection(X):
             return getattr(alone, method)(X)
@@ -344,12 +344,14 @@ def _workers(client: Client) -> dict[str, Any]:
         raise ClusterFailure("the scheduler does not answer") from None
 
 
-def _encoded(settings: Any, radius: float, targets: NDArray[Any]) -> EncodedTargets:
+def _encode_targets_with(settings: Any, radius: float, targets: NDArray[Any]) -> EncodedTargets:
     task = settings._task(targets, radius)
-    return EncodedTargets(task.targets, task.silent, int(np.sum(settings._outside(targets, task))))
+    return EncodedTargets(
+        task.targets, task.silent, int(np.sum(settings._targets_outside(targets, task)))
+    )
 
 
-def _stripped(model: Any) -> Any:
+def _copy_to_send(model: Any) -> Any:
     """A copy without attributes that workers must not see."""
     sent = object.__new__(type(model))
     sent.__dict__ = dict(model.__dict__) | dict.fromkeys(_NOT_SENT)
@@ -515,13 +517,13 @@ class _Lines:
         if not over and now < self._due:
             return
         if not over or now - self._begun >= _SHORTEST_TASK:
-            self._say(what, share, now - self._begun)
+            self._print_progress(what, share, now - self._begun)
         self._due = now + self._between
         self._between = min(2.0 * self._between, _LAST_INTERVAL)
         if over:
             self._what = None
 
-    def _say(self, what: str, share: float | None, waited: float) -> None:
+    def _print_progress(self, what: str, share: float | None, waited: float) -> None:
         line = f"lastiterate: {what}"
         if share == 1.0:
             line += f", done after {waited:.0f} s"

@@ -190,7 +190,7 @@ class FixedFeatures(
         rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
         mapped = self.feature_map(int(np.prod(rows.shape[1:])))
         return rows.map_blocks(
-            _of_block,
+            _map_block,
             mapped,
             dtype=np.float32,
             chunks=(rows.chunks[0], (mapped.width,)),
@@ -205,7 +205,7 @@ class FixedFeatures(
         return tags
 
 
-def _of_block(rows: Any, mapped: FeatureMap) -> Floats:
+def _map_block(rows: Any, mapped: FeatureMap) -> Floats:
     return mapped.apply(np.asarray(rows).reshape(len(rows), -1))
 
 

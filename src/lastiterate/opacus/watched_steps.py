@@ -60,7 +60,7 @@ LARGE_RESIDUAL = "an output's gradient was longer than {bound:.9g}, so the loss 
 UNBALANCED = "the classes' gradients did not add up to 0, as those of cross-entropy do"
 _BUFFER = "the buffer"
 _GHOST = DPOptimizerFastGradientClipping
-_PRECISE = (torch.float32, torch.float64)
+_PRECISE_TYPES = (torch.float32, torch.float64)
 SMALLER_LAST_BATCH = (
     "the last batch of a pass is smaller than the others, since batch_size does not divide the "
     "number of examples: use drop_last=True"
@@ -85,7 +85,7 @@ _OTHER_CLASSES = {
     ),
 }
 Tensors = list[torch.Tensor]
-_COMPARED = 65_536  # numbers of a parameter that are compared, at least
+_LEAST_COMPARED_NUMBERS = 65_536  # numbers of a parameter that are compared, at least
 _WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
 _NOISED: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
 _WRAPPED = "the optimizer that Opacus wraps (original_optimizer)"
@@ -111,7 +111,7 @@ class WatchedGradients:
         self._kept = False
         self._rows = self._passes = 0
         if is_ghost(optimizer):
-            self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._passed)
+            self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._count_pass)
             optimizer.zero_grad = self._between_passes(optimizer.zero_grad)
         elif hasattr(optimizer, "clip_and_accumulate"):
             optimizer.clip_and_accumulate = self._inspecting(optimizer.clip_and_accumulate)
@@ -239,7 +239,7 @@ class WatchedGradients:
             )
         return self._clipping.max_grad_norm
 
-    def _passed(self, parameter: Any) -> None:
+    def _count_pass(self, parameter: Any) -> None:
         """Count a backward pass; the second of a batch sums its clipped gradients."""
         self._passes += 1
         self._clips.append(self._clip())
@@ -619,7 +619,7 @@ def step_deviations(optimizer: Any, *, even: bool) -> Iterator[str]:
     yield from optimizer_deviations(optimizer.original_optimizer)
     if not even:
         yield SMALLER_LAST_BATCH
-    if any(one.dtype not in _PRECISE for one in optimizer.params):
+    if any(one.dtype not in _PRECISE_TYPES for one in optimizer.params):
         yield "parameters have less precision than float32"
 
 
@@ -659,7 +659,7 @@ class SavedTensor(NamedTuple):
     def of(cls, tensor: torch.Tensor) -> SavedTensor:
         # Of a large one some numbers, evenly: who writes to it hardly leaves out just these.
         flat = tensor.detach().reshape(-1)
-        content = digest_of([flat[:: max(1, len(flat) // _COMPARED)]])
+        content = digest_of([flat[:: max(1, len(flat) // _LEAST_COMPARED_NUMBERS)]])
         return cls((tensor.data_ptr(), write_count(tensor)), tensor.dtype, content)
 
     def is_that_of(self, tensor: torch.Tensor, *, thorough: bool) -> bool:

@@ -104,7 +104,7 @@ def _compose_rounded(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
     whole = Rounding(0.0, 0.0)
     for profile in profiles:
         whole = whole.beside(_rounding(profile) or Rounding(0.0, 0.0))
-    return RoundedProfile(compose(*map(_exact, profiles)), whole)
+    return RoundedProfile(compose(*map(_without_rounding, profiles)), whole)
 
 
 def _rounding(profile: PrivacyProfile) -> Rounding | None:
@@ -117,14 +117,14 @@ def _rounding(profile: PrivacyProfile) -> Rounding | None:
     return None
 
 
-def _exact(profile: PrivacyProfile) -> PrivacyProfile:
+def _without_rounding(profile: PrivacyProfile) -> PrivacyProfile:
     """The guarantee of the exact result."""
     if _rounding(profile) is None:
         return profile
     if isinstance(profile, RoundedProfile):
         return profile.exact
     assert isinstance(profile, BestProfile)
-    return BestProfile([_exact(one) for one in profile.profiles])
+    return BestProfile([_without_rounding(one) for one in profile.profiles])
 
 
 def _simplify(profile: PrivacyProfile) -> PrivacyProfile:

@@ -344,13 +344,13 @@ def _subsampled(p: float, mu: float) -> Array:
     lower = np.minimum(one, other)
     hull: list[int] = []
     for i in range(_RATES.size):
-        while len(hull) > 1 and _above(lower, hull[-2], hull[-1], i):
+        while len(hull) > 1 and _is_above_chord(lower, hull[-2], hull[-1], i):
             hull.pop()
         hull.append(i)
     return np.interp(_RATES, _RATES[hull], lower[hull])
 
 
-def _above(y: Array, a: int, b: int, c: int) -> bool:
+def _is_above_chord(y: Array, a: int, b: int, c: int) -> bool:
     return bool((y[b] - y[a]) * (c - a) >= (y[c] - y[a]) * (b - a))
 
 

@@ -18,7 +18,7 @@ from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import Ball, TrainingRun
 
 _BLUE, _RED, _GREEN, _GREY = "#1f5fa8", "#b5432a", "#3a7d44", "#7a7a7a"
-_SMALL = (4.2, 3.2)
+_SMALL_SIZE = (4.2, 3.2)
 
 
 def _published(what: str, run: TrainingRun) -> PrivacyProfile:
@@ -197,13 +197,13 @@ FIGURES = (
             "Ye and Shokri's Theorem D.6 is inferred: its text is not at hand.",
         ),
     ),
-    FigureItem("cys-figure-2", "squared losses, both sides", chourasia_2, size=_SMALL),
+    FigureItem("cys-figure-2", "squared losses, both sides", chourasia_2, size=_SMALL_SIZE),
     FigureItem(
         "at-figure-1", "more iterations without more privacy loss", altschuler_talwar_1,
         (
             "The original is a sketch; here n = 1000, b = 10, eta = .1, sigma = 2, D = L = 1.",
             "(3.6) is not proved: as published only.",
         ),
-        size=_SMALL,
+        size=_SMALL_SIZE,
     ),
 )  # fmt: skip

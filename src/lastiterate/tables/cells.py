@@ -37,7 +37,7 @@ WRITTEN_MISSING = frozenset({"", "None", "NaT", "<NA>", "null", "NULL"})  # and 
 # As people write one; these may be declared as values.
 MISSING = WRITTEN_MISSING | {"?", "NA", "N/A", "n/a", "NaN", "nan", "-nan"}
 
-_TRUTH = {"true": 1.0, "false": 0.0}
+_TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 _MOST_SHOWN = 5
 _EXACT_BELOW = 2.0**24  # single precision has all whole numbers up to here
 _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
@@ -514,7 +514,7 @@ def _of_text(text: str) -> Cell:
         text = text.rstrip("\0").rstrip()
     if text in WRITTEN_MISSING:
         return None
-    truth = _TRUTH.get(text.lower())
+    truth = _TRUTH_VALUES.get(text.lower())
     number = _spelled_number(text) if truth is None else truth
     if number is None:
         return _of_iso(text) or text

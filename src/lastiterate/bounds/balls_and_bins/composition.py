@@ -27,7 +27,7 @@ _MOST_LEVELS = 8  # different levels of noise in an epoch
 MOST_EPOCHS = 12  # different epochs
 # Points of a grid in a standard deviation, for up to so many batches an epoch.
 _CELLS = ((8, 400), (64, 160), (2_000, 80), (10**18, 50))
-_FARTHEST = 11.0  # standard deviations, beyond which there is 1e-28
+_FARTHEST_DEVIATION = 11.0  # standard deviations, beyond which there is 1e-28
 _LEAST_MASS, _LEAST_MEAN = 1e-30, 1e-22  # what a grid need not hold, of the whole
 _CELL_ROUNDINGS = 256.0  # of the mass of a cell of one term, times the cells of a deviation
 _SUM_ROUNDINGS = 16.0  # of the value of a sum of two
@@ -297,8 +297,8 @@ class RatioLaw:
 def log_normal(spread: float, step: float) -> RatioLaw:
     """The law of e^(r z - r^2/2), r = spread, on a grid with this step."""
     middle = spread * spread / 2.0
-    first = math.floor((-_FARTHEST * spread - middle) / step)
-    last = math.ceil((_FARTHEST * spread + middle) / step)
+    first = math.floor((-_FARTHEST_DEVIATION * spread - middle) / step)
+    last = math.ceil((_FARTHEST_DEVIATION * spread + middle) / step)
     logs = step * np.arange(first, last + 1, dtype=np.float64)
     edges = (logs + middle) / spread
     points = np.exp(logs)

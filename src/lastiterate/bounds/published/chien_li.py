@@ -232,7 +232,7 @@ def energies_of_orders(run: TrainingRun) -> tuple[Array, Array]:
         weights.append(np.prod([weight for weight, _ in chosen]))
         patterns.append(np.concatenate([seen for _, seen in chosen]))
     late = np.array(patterns)[:, -_MAX_UNROLLED_STEPS:]
-    walked = forward_distances(run, np.array(patterns), _farthest(run, before))
+    walked = forward_distances(run, np.array(patterns), _largest_distance(run, before))
     s = float(quantities.sensitivities(run)[0])
     composed = s * s * (before + np.array(patterns).sum(axis=1))
     walked = walked[:, -_MAX_UNROLLED_STEPS:]
@@ -245,7 +245,7 @@ def _last_epoch(length: int, cut: int) -> list[tuple[float, Array]]:
     return [*seen, (1.0 - cut / length, np.zeros(cut))]
 
 
-def _farthest(run: TrainingRun, epochs: int) -> float:
+def _largest_distance(run: TrainingRun, epochs: int) -> float:
     """The largest distance of Lemma A.2 after so many epochs, over all positions in them."""
     length, distance = run.batches.batches_per_epoch, 0.0
     # One more step that sees nobody: distances are those before each step.
@@ -425,11 +425,11 @@ def _lower_bounds(sensitivities: Array, walked: Array, rates: tuple[float, float
         with np.errstate(over="ignore"):
             below[:, k] = np.maximum((walked[:, k] + mass) ** 2 / variance, alone)
     if order == 1.0:
-        below[:, 1:][_later_at_the_cap(sensitivities, walked)] = np.inf
+        below[:, 1:][_is_needless_start(sensitivities, walked)] = np.inf
     return below
 
 
-def _later_at_the_cap(sensitivities: Array, walked: Array) -> Array:
+def _is_needless_start(sensitivities: Array, walked: Array) -> Array:
     """Which starts but the first have the same distance as the one before, and all it has to hide.
 
     With linear growth the earlier one is better.  Let E(z) be the least energy from a distance z

@@ -68,7 +68,7 @@ _NEGLIGIBLE_DISCOUNT = 4e-3  # minus the logarithm of c^i
 _LONGEST_MEMORY = 14.0  # minus the logarithm of the share of the mean that older participations add
 _BLOCKS = 1 << 9  # of steps, for moments
 _DEVIATION_LEVELS = 40
-_NEGLIGIBLE = 1e-19
+_NEGLIGIBLE_MASS = 1e-19
 _CENTRE, _COARSER = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
 _TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
 _LARGEST_TILT = 500.0
@@ -546,7 +546,7 @@ def _binomial_law(count: int, probability: float) -> DiscountedSum:
     odds = math.log(probability) - math.log1p(-probability)
     logs = np.cumsum(np.log((count - numbers) / (numbers + 1.0)) + odds)
     masses = np.exp(np.append(0.0, logs) + count * math.log1p(-probability))
-    beyond = 0.0 if most == count else _NEGLIGIBLE
+    beyond = 0.0 if most == count else _NEGLIGIBLE_MASS
     # Each logarithm is off by some ulps of 20, and up to two thousand are added.
     law = _masses_of_larger_tails(masses, relative=MILLIONS_OF_ROUNDINGS, absolute=beyond)
     return _on_few_levels(np.arange(most + 1.0), law)
@@ -662,7 +662,7 @@ def _on_few_levels(levels: Array, masses: Array) -> DiscountedSum:
     levels, masses = levels[:last], masses[:last]
     mean = float(masses @ levels)
     spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
-    some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
+    some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE_MASS)
     # For rare participations the unit is the mean given that there is one.
     unit, parts = (
         (spread, _DEVIATION_LEVELS) if mean > spread else (0.5 * mean / some, 2 * _DEVIATION_LEVELS)
