@@ -395,8 +395,8 @@ def quadratics(found: Unlearning) -> Pair:
     """The exact instance of an unlearning: trained and then unlearned, against never seen.
 
     Only what was done is looked at, not what is certified of it.  Losses have no curvature but the
-    penalty's, so that the laws are known exactly.  Those that go all pull one way, together, in
-    every last batch of an epoch.
+    penalty's, so that the laws are known exactly.  The removed examples all pull one way, and
+    are together in the last batch of every epoch.
     """
     run, extra = found.run, found.extra
     wait = run.batches.batches_per_epoch if run.batches.exact_size else 1

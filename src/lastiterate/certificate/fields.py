@@ -111,7 +111,7 @@ ARITHMETIC_FIELDS = (
     "assumes",
     "not covered",
 )
-_RELATIVE_SLACK = 1e-9  # relative; other machines may round the same constants otherwise
+_RELATIVE_SLACK = 1e-9  # other machines may round the same constants otherwise
 
 Names = Mapping[str, Any]  # a field by its name, to the names inside it; None where it is a value
 _RELEASE: Names = dict.fromkeys(("kind", "what", "sensitivity", "noise_std"))
@@ -142,7 +142,7 @@ _REQUEST: Names = {
     **dict.fromkeys(("follows", "request", "removed", "promised", "not promised")),
     "guarantee": dict.fromkeys(("epsilon", "delta", "examples", "bound")),
 }
-_ALL: Names = {**_TRAINING, "unlearning": _REQUEST, "earlier": None}  # whose own are looked at
+_ALL: Names = {**_TRAINING, "unlearning": _REQUEST, "earlier": None}  # which are checked one by one
 NAMES = frozenset(_ALL)
 _SOFTWARE = r"lastiterate [0-9A-Za-z.+!_-]+"
 # Fields that no other field implies.

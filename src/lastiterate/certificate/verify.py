@@ -274,7 +274,7 @@ def _refuse_large_groups(run: Mapping[str, Any]) -> None:
 
 
 def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
-    """A number, written as 1e6, too, since runs are read so; 0 for anything else."""
+    """The number under this name, which may be written as 1e6; 0 if it is anything else."""
     value = record.get(name)
     try:
         return float(value) if isinstance(value, int | float) else 0.0

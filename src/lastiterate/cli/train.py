@@ -279,7 +279,7 @@ def _check_files(out: Path, html: Path | None, mapped: Path | None, *, force: bo
 
 
 def _list_unprotected(test: "TestOptions | None") -> tuple[str, ...]:
-    """The list of what the guarantee does not protect."""
+    """Descriptions of what the guarantee does not protect."""
     rows = () if test is None or test.epsilon is not None else (f"the rows of {test.path.name}",)
     return ("the column names and the schema", "the number of rows", *rows)
 

@@ -53,7 +53,7 @@ class LedgerState:
         self.follow(entries)
 
     def follow(self, entries: Sequence[Entry]) -> LedgerState:
-        """Apply entries not yet seen; return self.  The first are those that were seen."""
+        """This state, after it applied the entries that it has not seen: all but the first ones."""
         for entry in islice(entries, self._length, None):
             self._apply(entry)
             self._length += 1

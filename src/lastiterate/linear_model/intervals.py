@@ -398,7 +398,8 @@ class _Coordinates:
 def flat_parameters(first: Moments, examples: Examples, parameters: Array, l2: float) -> list[int]:
     """The indices of the parameters in the directions whose curvature noise may hide.
 
-    Of each direction the fewest that have most of its length; they follow from published sums.
+    For each direction these are the fewest parameters that have most of its length.  They follow
+    from published sums.
     """
     coordinates = _Coordinates.of(examples, parameters)
     _, hessian = coordinates.penalised(first, first, parameters, l2)

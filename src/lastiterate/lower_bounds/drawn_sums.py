@@ -202,7 +202,7 @@ def _characteristic(
 
 
 def mixed_means_profile(weights: Array, sums: Array, moves: Moves) -> ThresholdLowerProfile:
-    """ours S + N(0, 1) against theirs S + N(0, 1), where S is one of few sums, none negative.
+    """The profile of ours S + N(0, 1) against theirs S + N(0, 1), S one of few sums of at least 0.
 
     Weights may be rounded down: what is missing tells nothing.
     """
@@ -427,7 +427,7 @@ def _powers(gap: float, ages: IntArray) -> Array:
 def below(thresholds: Array, draws: Draws, factor: float, *, above_truth: bool) -> Array:
     """P(factor S + N(0, 1) <= t), where S is rounded down if the result is to be above the truth.
 
-    So it is for a negative factor with S rounded up.  Within `ERROR`, either way.
+    With a negative factor S is rounded up for that.  The result is within `ERROR`.
     """
     if factor < 0.0:
         return 1.0 - below(-thresholds, draws, -factor, above_truth=not above_truth)
@@ -452,9 +452,9 @@ def below(thresholds: Array, draws: Draws, factor: float, *, above_truth: bool) 
 def within_reach(
     draws: Sequence[Draws], factors: tuple[float, float]
 ) -> tuple[float, tuple[float, float]]:
-    """How large the sums may be, and the factors, made smaller together if those are too large.
+    """The largest sum, and the factors, made smaller together if sums are too large.
 
-    That is what more noise makes of the result.
+    More noise would have the same effect.
     """
     most = max(one.most(_LOST_CHANCE) for one in draws)
     farthest = max(abs(factor) for factor in factors) * most

@@ -44,7 +44,7 @@ class Bracket:
 class ExactCurve:
     """The privacy of one pair of laws: every answer brackets the truth.
 
-    Of a guarantee that covers the pair, `lower` says what it cannot deny.
+    `lower` says what no guarantee that covers the pair can deny.
     """
 
     laws: Laws

@@ -134,7 +134,7 @@ class WatchedGradients:
         return clips
 
     def refuse_kept_batches(self) -> None:
-        """Refuse rows that were those of an earlier batch, too."""
+        """Refuse rows that an earlier batch had already."""
         if self._kept:
             self._refuse(
                 "rows of an earlier batch were used again, so their examples are in more steps "
@@ -359,7 +359,7 @@ class _ForwardPasses:
         return passes
 
     def calls(self, module: Any) -> int:
-        """The calls of a module since then that a backward pass may go through."""
+        """The calls of a module since the last `take` that a backward pass may go through."""
         return self._calls[id(module)]
 
     def _begin(self, module: Any, _: Any) -> None:

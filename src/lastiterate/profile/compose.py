@@ -357,7 +357,7 @@ class MixtureCompositionProfile(PrivacyProfile):
         return at_least(averaged(self.more.weights, values, alpha), ulps=16.0)
 
     def gdp(self) -> float:
-        """mu: the squares of the two largest add up."""
+        """The mu of the composition: the squares of the largest mu of both add up to its square."""
         return at_least(math.hypot(self.profile.gdp(), self.more.gdp()), ulps=2.0)
 
     def __repr__(self) -> str:

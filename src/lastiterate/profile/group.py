@@ -156,8 +156,9 @@ def for_pair(profile: PrivacyProfile) -> PrivacyProfile:
 class PairProfile(PrivacyProfile):
     r"""Any guarantee, for data sets that are two steps apart.
 
-    From :math:`P \le e^a Q + \delta(a)` and :math:`Q \le e^b R + \delta(b)`, for any split
-    :math:`a + b = \varepsilon`: :math:`P \le e^\varepsilon R + \delta(a) + e^a \delta(b)`.
+    If :math:`P \le e^a Q + \delta(a)` and :math:`Q \le e^b R + \delta(b)`, then
+    :math:`P \le e^\varepsilon R + \delta(a) + e^a \delta(b)` for any split
+    :math:`a + b = \varepsilon`.
     """
 
     def __init__(self, profile: PrivacyProfile) -> None:

@@ -241,7 +241,7 @@ class Refusal:
 
 
 def refusals(report: PrivacyReport) -> list[Refusal]:
-    """What would make more bounds for such batches apply, each hypothesis once; no stages."""
+    """The unmet hypotheses of more bounds for such batches, each once; no stages of bounds."""
     concerned: dict[Unmet, list[str]] = {}
     for id_, reasons in report.unmet.items():
         about = id_ in CATALOGUE and CATALOGUE[id_].is_about(report.run)

@@ -386,7 +386,7 @@ def _plain_name(kind: Any) -> str:
 
 
 def _different_texts(column: Any) -> Cells | None:
-    """A column of text; None for others.  It makes one Python object for each text that occurs."""
+    """The cells of a column of text, with one object for each different text; else None."""
     import pyarrow as pa
     from pyarrow import compute
 

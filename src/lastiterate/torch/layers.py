@@ -317,7 +317,7 @@ class BoundingLayer:
             raise InvalidParameter("feature_bound", self._word, must_be=must_be)
 
     def _feeds(self, rows: torch.Tensor) -> bool:
-        """Whether rows are as such a layer wrote them, the same one for all batches."""
+        """Whether one bounding layer wrote the rows of every batch, and they are unchanged."""
         if self._last is None:
             return False
         number, _, output, writes = self._last

@@ -160,9 +160,9 @@ def _is_dense(kept: Any) -> bool:
 
 
 def _chosen_rows(dataset: Any, length: int, count: int) -> Indices | None:
-    """Which of so many rows a data set of this length gives, if it keeps them by a usual name.
+    """The indices, of `count` rows, that a data set of this length keeps under a usual name.
 
-    Of several, those that repeat a row most often.
+    Of several such indices it is those that repeat a row most often.
     """
     found = [
         chosen
@@ -277,7 +277,7 @@ def _width(found: tuple[int, Address | None]) -> int:
 
 
 def _is_array(part: list[Any] | tuple[Any, ...], depth: int) -> bool:
-    """Whether a list holds values, or lists of them, so that it is as one array."""
+    """Whether a list holds values, or lists of values, as an array does."""
     types = set(map(type, part))
     if types == {list} and depth:
         return isinstance(part, list) and all(_is_array(one, depth - 1) for one in part)

@@ -310,7 +310,7 @@ def _column_sums(terms: Array) -> Array:
 def rows_within(rows: Rows, bound: float, ranges: tuple[Array, Array] | None) -> Any:
     """The rows, mapped from their ranges if there are some, none longer than the bound.
 
-    In float64: rounded to the precision of the rows, all would change with a row of another.
+    The result is float64: in the precision of the rows, one row of another type would change all.
     """
     rows = rows.astype(np.float64)
     if ranges is not None:

@@ -289,7 +289,7 @@ def majorants(run: TrainingRun) -> list[Majorant]:
 
 
 def counterpart_of(run: TrainingRun) -> tuple[type[BatchRule], int]:
-    """The rule that shuffles where examples draw, and how many batches are drawn."""
+    """The shuffling rule that stands for this drawing rule, and how many batches are drawn."""
     if run.batches.resampling is Resampling.ONCE:
         return ShuffledOnce, min(run.batches.batches_per_epoch, run.steps)
     return ShuffledEachEpoch, run.steps
@@ -520,7 +520,7 @@ class EarlyMixtures:
     def mixture(self, hidden: int, noise_share: float, first_window: int) -> PositionMixture:
         """The components of the mixture in which windows hide the first `hidden` groups.
 
-        The first window has `first_window` steps; if that is 0, they are as for longer steps.
+        The first window has `first_window` steps; if that is 0, windows are those of `end_windows`.
         """
         one = self.parts[0][1]
         tails, weights = one.tails, one.weights()

@@ -354,7 +354,7 @@ NON_CONVEX = Bound(
 
 
 def windows(run: TrainingRun) -> list[LastEpochs]:
-    """Few epochs with many choices; then, where these are too few, many with few choices."""
+    """Windows of few epochs with many choices and, if too short, of many epochs with few."""
     found = []
     for choices, steps in _WINDOW_SIZES:
         found.append(LastEpochs(run, last_epochs(run, choices, steps)))
@@ -547,7 +547,7 @@ class LastEpochs:
 
 
 def _largest_distance(run: TrainingRun, steps: int, cap: float) -> float:
-    """How far apart two runs can be after so many steps, which are whole epochs.
+    """The largest distance of two runs after this many steps, which are whole epochs.
 
     An epoch adds at most what a participation in any of its steps has grown to at its end.
     """

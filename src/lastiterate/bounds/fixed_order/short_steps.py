@@ -157,7 +157,8 @@ def _worst_of_epoch(
 ) -> float:
     """The largest mu of a last participation in one epoch, after others in `earlier` epochs.
 
-    Those are at the ends of their epochs, where they cost most: they are not hidden early.
+    The others are at the ends of their epochs, where they cost most, and no earlier shifts hide
+    them.
     """
     length = run.batches.batches_per_epoch
     ends = [Participations(tails.stop, 1.0, earlier - 1, length)] if earlier else []
@@ -184,7 +185,7 @@ def _mus(
     participations: list[Participations],
     largest_shift: float = 0.0,
 ) -> Array:
-    """mu by shifts before the last participation, too."""
+    """The mu of participations that earlier shifts hide as well as later ones."""
     return early_mus(
         steps,
         participations,
@@ -194,7 +195,7 @@ def _mus(
 
 
 def _late_mus(run: TrainingRun, steps: ShortSteps, participations: list[Participations]) -> Array:
-    """mu by shifts from each participation on alone."""
+    """The mu of participations that only later shifts hide."""
     mus = mus_of_few(
         gap=steps.gap, participations=participations, release_in_steps=_release_in_steps(run)
     )

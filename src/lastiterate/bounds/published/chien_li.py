@@ -60,7 +60,7 @@ _MAX_ORDERS = 800
 _LARGEST_DISTANCE = 1e60
 _STARTS_AT_ONCE = 6
 _MAX_START_ROUNDS = 24
-_GAIN = 1e-8  # for which no other start is solved
+_GAIN = 1e-8  # relative; for less no other start is solved
 _SEARCH_CANDIDATES = 32
 _SEARCH_ROUNDS = 4
 _SEARCH_HALVINGS = 64
@@ -286,6 +286,7 @@ def sampled(run: TrainingRun) -> RenyiProfile:
 
 
 def _growing_energies(run: TrainingRun, lengths: Array) -> Array:
+    """The least energies where distances may grow, one for each number of last steps."""
     starts = forward_distances(run, np.ones(run.steps))[-lengths]
     idle = np.zeros((lengths.size, int(lengths.max())))
     return least_energies(idle, starts, lengths, *growth(run))
@@ -487,7 +488,7 @@ def _water_filling(
 def _search_first_shift(
     sensitivities: Array, starts: Array, lengths: Array, rise: float, order: float
 ) -> Array:
-    """Energies for any growth, by a search over what the first step pays."""
+    """The least energies found for any growth, by a search over what the first step pays."""
     largest = np.maximum(starts + rise * starts**order + sensitivities.max(axis=1), 1e-300)
     low, high = 1e-6 * largest, largest
     best = np.full(starts.size, np.inf)

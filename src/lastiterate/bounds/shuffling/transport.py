@@ -446,6 +446,7 @@ def _deltas_by_blocks(transports: _Transports, knots: Array) -> Array:
 
 
 def _best(transports: _Transports, epsilon: float) -> _Transport | _AverageTransport:
+    """The transport with the least delta at this epsilon."""
     deltas = [one.delta(epsilon) for one in transports]
     return transports[int(np.argmin(deltas))]
 

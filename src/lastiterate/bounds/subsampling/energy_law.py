@@ -286,7 +286,7 @@ def transforms(cells: NDArray[np.int64], masses: Array) -> NDArray[np.complex128
 def coefficients(faces: NDArray[np.complex128], shortest: int) -> NDArray[np.complex128]:
     """[z^k] exp(sum Phi_l z^l / l), one row for each k = R, R-1, .., shortest.
 
-    A Cauchy integral on a circle inside the unit disc, for every frequency.
+    It is computed as a Cauchy integral on a circle inside the unit disc, for every frequency.
     """
     steps, frequencies = faces.shape
     points = scipy.fft.next_fast_len(_POINTS_IN_STEP * steps)

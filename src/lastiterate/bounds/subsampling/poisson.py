@@ -126,6 +126,7 @@ HIDDEN_PARTICIPATIONS = Bound(
 
 
 def _profile(run: TrainingRun, contraction: LimitedContraction) -> PrivacyProfile:
+    """The profile of the best plan for this contraction, which holds but for its failure."""
     noise = float(quantities.noises(run)[0])
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASE_NOISE)
     release = at_most(released * released, ulps=8)
@@ -185,8 +186,8 @@ class PlanShape:
     """The shape of a plan; any is valid.
 
     Windows grow from `last` to `block` steps and end at age `edges[0]`.  Bulk groups begin at the
-    ages `edges` and use no noise younger than `reserved`.  The oldest has no more than `full`
-    steps have on average.
+    ages `edges` and use no noise younger than `reserved`.  The oldest has no more participations
+    than `full` steps have on average.
     """
 
     block: int
@@ -248,6 +249,7 @@ def _edge_candidates(gap: float, steps: int, full: float) -> list[tuple[int, ...
 
 
 def _with_edges(edges: tuple[int, ...], ratio: float, release: float) -> PlanShape:
+    """The shape with these edges, and windows and reserve by a rule of thumb."""
     end = edges[0]
     block = max(ratio * math.sqrt(end) / 2.0, end / _MOST_BLOCKS, 1.0 + release)
     block = _halvable_length(max(1, math.floor(min(block, end / 4.0))))
@@ -553,6 +555,7 @@ def _binomial_law(count: int, probability: float) -> DiscountedSum:
 
 
 def _grid_law(log_c: float, count: int, probability: float, whole: float) -> DiscountedSum:
+    """The law by doubling on a grid, with tails at most those of Chernoff's bound."""
     variance = probability * (1.0 - probability) * sum_of_powers(2.0 * log_c, count)
     mean = probability * whole
     few = min(12.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # for rare participations
@@ -620,6 +623,7 @@ def _masses_in_cells(cells: IntArray, masses: Array) -> Array:
 
 
 def _chernoff_law(log_c: float, count: int, probability: float) -> DiscountedSum:
+    """The law whose tails are Chernoff's bounds."""
     sizes, steps = _blocks(log_c, count)
     spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
     tilts = np.minimum(_TILTS / spread, _LARGEST_TILT)

@@ -28,7 +28,7 @@ _FOLLOW_FROM_POSITIONS = (
     "selections",
 )
 
-# For those who say only "shuffled".
+# Words in the error for those who say only "shuffled".
 SHUFFLED = (
     "'shuffled-each-epoch' is what DataLoader(shuffle=True) does; 'shuffled-once' keeps one order"
 )

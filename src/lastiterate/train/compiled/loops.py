@@ -225,7 +225,7 @@ def _converted(
 
 @njit(**STEP_BY_STEP)
 def _width(columns: int) -> int:
-    """How many columns to take at a time, so that all parts are about as wide."""
+    """The number of columns to take at a time, such that all parts are about equally wide."""
     parts = max(-(-columns // int(_COLUMNS)), 1)
     return max(-(-columns // (parts * _LINE)), 1) * _LINE
 

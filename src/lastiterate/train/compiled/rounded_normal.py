@@ -24,7 +24,7 @@ _BIN_BITS, _FRACTION_BITS, _MARGIN = law.BIN_BITS, law.FRACTION_BITS, law.MARGIN
 
 
 def filled(drawn: Words, out: Whole, bits: int) -> bool:
-    """Whether these words were enough to fill `out`; if not, `begin` has to do it from the same."""
+    """Whether these words were enough to fill `out`; if not, `begin` must, from the same words."""
     kinds, bins, boxes, heights, core_bin, _ = law.tables()
     return bool(_filled(drawn, out, bits, core_bin, kinds, bins, boxes, heights))
 
