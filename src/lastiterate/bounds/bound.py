@@ -32,7 +32,7 @@ GREY = "#7a7f87"  # the others are of Okabe and Ito 2008, without black and yell
 BLUE, VERMILLION, GREEN = "#0072b2", "#d55e00", "#009e73"
 PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-_LARGEST_ESTIMATE = 700.0
+_LARGEST_ESTIMATED_EPSILON = 700.0
 _Result = TypeVar("_Result")
 
 
@@ -503,6 +503,6 @@ class Estimate:
         curve, high = self.deltas, 1.0
         while curve(high) > delta:
             high *= 2.0
-            if high > _LARGEST_ESTIMATE:
+            if high > _LARGEST_ESTIMATED_EPSILON:
                 return math.inf
         return least_true(lambda epsilon: curve(epsilon) <= delta, 0.0, high)

@@ -98,7 +98,7 @@ class _Bar:
 
     def _draw(self, *, known: bool) -> None:
         if self._drawn is None:
-            self._drawn = _started()
+            self._drawn = _start_progress()
         total = 1.0 if known else None
         if self._task is None:
             self._task = self._drawn.add_task(self._what, total=total)
@@ -107,7 +107,7 @@ class _Bar:
         )
 
 
-def _started() -> Progress:
+def _start_progress() -> Progress:
     from rich.console import Console
     from rich.progress import (  # loaded only where someone waits
         BarColumn,

@@ -260,7 +260,7 @@ class DaskEstimator(PrivateLinearModel):
             raise InvalidParameter("in_memory", self.in_memory, must_be=must_be)
         return bool(self.in_memory)
 
-    def _lazily(self, method: str, X: Any) -> Any:
+    def _call_lazily(self, method: str, X: Any) -> Any:
         """The result of a method: a Dask array if X is a collection, else computed at once."""
         alone = _copy_to_send(self)
         alone.__class__ = _local_class(type(self))
@@ -272,7 +272,7 @@ class DaskEstimator(PrivateLinearModel):
     @discreet
     def predict(self, X: Any) -> Any:
         """Labels or targets; lazily, as a dask array, for dask collections."""
-        return self._lazily("predict", X)
+        return self._call_lazily("predict", X)
 
     @discreet
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -311,12 +311,12 @@ class DaskClassifier(DaskEstimator):
         if threshold != 0.0:
             must_be = "left out here: compare decision_function with it"
             raise InvalidParameter("threshold", threshold, must_be=must_be)
-        return self._lazily("predict", X)
+        return self._call_lazily("predict", X)
 
     @discreet
     def decision_function(self, X: Any) -> Any:
         """Scores; lazily, as a dask array, for dask collections."""
-        return self._lazily("decision_function", X)
+        return self._call_lazily("decision_function", X)
 
     def _lazy_score(self, predicted: Any, targets: Any) -> float:
         return float((predicted == targets).mean().compute())
@@ -395,12 +395,12 @@ class PrivateLogisticRegression(DaskClassifier, classifiers.PrivateLogisticRegre
     @discreet
     def predict_proba(self, X: Any) -> Array:
         """Probabilities, one column for each class; lazily for dask collections."""
-        return self._lazily("predict_proba", X)  # type: ignore[no-any-return]
+        return self._call_lazily("predict_proba", X)  # type: ignore[no-any-return]
 
     @discreet
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the probabilities."""
-        return self._lazily("predict_log_proba", X)  # type: ignore[no-any-return]
+        return self._call_lazily("predict_log_proba", X)  # type: ignore[no-any-return]
 
 
 @documented

@@ -319,7 +319,7 @@ def blocks_of(X: Any, y: Any, client: Client) -> Blocks:
     if isinstance(y, str | os.PathLike):
         y, X = _column_or_file(X, y)
     if _all_delayed(X):
-        return _of_delayed(X, y, client)
+        return _blocks_of_delayed(X, y, client)
     with client.as_current():
         rows = _numbers(X)
         targets = _as_array("y", y)
@@ -415,7 +415,7 @@ def _all_delayed(given: Any) -> bool:
     return is_list and all(isinstance(one, Delayed) for one in given)
 
 
-def _of_delayed(X: Sequence[Delayed], y: Any, client: Client) -> Blocks:
+def _blocks_of_delayed(X: Sequence[Delayed], y: Any, client: Client) -> Blocks:
     if not (_all_delayed(y) and len(y) == len(X)):
         must_be = f"a list of {len(X)} dask.delayed, one for each block of X"
         raise InvalidType("y", must_be=must_be, found=f"a {type(y).__name__}")

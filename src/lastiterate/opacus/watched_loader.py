@@ -72,7 +72,7 @@ def _record_batches(sampler: Any, batches: Iterator[list[int]]) -> Iterator[list
     draws.ended.add(number)
 
 
-def _watched(kind: type) -> type:
+def _watched_class(kind: type) -> type:
     def __iter__(self: Any) -> Iterator[list[int]]:
         return _record_batches(self, kind.__iter__(self))  # type: ignore[attr-defined]
 
@@ -80,7 +80,7 @@ def _watched(kind: type) -> type:
 
 
 _KINDS: dict[type, type] = {
-    kind: _watched(kind) for kind in (BatchSampler, UniformWithReplacementSampler, *SAMPLERS)
+    kind: _watched_class(kind) for kind in (BatchSampler, UniformWithReplacementSampler, *SAMPLERS)
 }
 
 

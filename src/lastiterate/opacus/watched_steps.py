@@ -59,7 +59,7 @@ LONG_ROW = (
 LARGE_RESIDUAL = "an output's gradient was longer than {bound:.9g}, so the loss is a different one"
 UNBALANCED = "the classes' gradients did not add up to 0, as those of cross-entropy do"
 _BUFFER = "the buffer"
-_GHOST = DPOptimizerFastGradientClipping
+_GHOST_OPTIMIZER = DPOptimizerFastGradientClipping
 _PRECISE_TYPES = (torch.float32, torch.float64)
 SMALLER_LAST_BATCH = (
     "the last batch of a pass is smaller than the others, since batch_size does not divide the "
@@ -87,7 +87,7 @@ _OTHER_CLASSES = {
 Tensors = list[torch.Tensor]
 _LEAST_COMPARED_NUMBERS = 65_536  # numbers of a parameter that are compared, at least
 _WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
-_NOISED: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
+_NOISED_ONES: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
 _WRAPPED = "the optimizer that Opacus wraps (original_optimizer)"
 
 
@@ -114,7 +114,7 @@ class WatchedGradients:
             self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._count_pass)
             optimizer.zero_grad = self._between_passes(optimizer.zero_grad)
         elif hasattr(optimizer, "clip_and_accumulate"):
-            optimizer.clip_and_accumulate = self._inspecting(optimizer.clip_and_accumulate)
+            optimizer.clip_and_accumulate = self._with_inspection(optimizer.clip_and_accumulate)
 
     def rows(self) -> int:
         """The number of rows since the last call, whose clipped gradients were added up."""
@@ -181,7 +181,7 @@ class WatchedGradients:
         if self._others is not None:
             self._others.settle()
 
-    def _inspecting(self, clip_and_accumulate: Callable[[], None]) -> Callable[[], None]:
+    def _with_inspection(self, clip_and_accumulate: Callable[[], None]) -> Callable[[], None]:
         def inspect_and_clip() -> None:
             self.inspect()
             clip_and_accumulate()
@@ -539,7 +539,7 @@ class OptimizerStep:
 
 def is_ghost(optimizer: Any) -> bool:
     """Whether the optimizer uses ghost clipping, which holds no gradients of single examples."""
-    return type(optimizer) is _GHOST
+    return type(optimizer) is _GHOST_OPTIMIZER
 
 
 def read_step(optimizer: Any, clips: Iterable[Any] = ()) -> OptimizerStep:
@@ -548,7 +548,7 @@ def read_step(optimizer: Any, clips: Iterable[Any] = ()) -> OptimizerStep:
     Its clip is the largest of them, and its noise multiplier is in units of that.  Raises
     `RefusedTraining` if the sensitivity is unknown.
     """
-    if type(optimizer) not in (DPOptimizer, _GHOST):
+    if type(optimizer) not in (DPOptimizer, _GHOST_OPTIMIZER):
         name = type(optimizer).__name__
         why, instead = _OTHER_CLASSES.get(name, (f"{name} is not supported", _FLAT))
         raise RefusedTraining(why, instead=instead)
@@ -701,7 +701,7 @@ class OtherSteps:
         if self._begun and self._found is not None:
             raise _other_step(self._found, "between two private steps")
         self._found, self._bare, self._begun, self._noised = None, False, True, True
-        _NOISED.add(self.optimizer.original_optimizer)
+        _NOISED_ONES.add(self.optimizer.original_optimizer)
 
     def refuse_bare_steps(self) -> None:
         """Refuse if a step without noise was made after the last private one."""
@@ -748,8 +748,8 @@ def _watch_all_optimizers() -> None:
 
 
 def _before_step(stepping: Any, *_: Any) -> None:
-    noised, owner = stepping in _NOISED, _stepping_now(stepping)
-    _NOISED.discard(stepping)
+    noised, owner = stepping in _NOISED_ONES, _stepping_now(stepping)
+    _NOISED_ONES.discard(stepping)
     for watch in list(_WATCHES):
         others = owner is not None and owner is not watch.optimizer and _adds_noise(owner)
         watch.saw(stepping, private=noised or others)

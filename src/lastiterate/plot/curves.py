@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LENGTHS, _FURTHER = 25, 100
+_LENGTHS, _FURTHER_LENGTHS = 25, 100
 _COSTLY_LENGTHS, _COSTLY_FURTHER = 7, 3  # where a point takes seconds
 _LOWER = "lower bound"
 _RATES = np.concatenate([np.geomspace(1e-5, 0.02, 80), np.linspace(0.021, 0.5, 160)])
@@ -118,7 +118,7 @@ def usual_steps(run: TrainingRun) -> list[int]:
     Whole epochs where these are drawn anew.
     """
     epoch = run.batches.batches_per_epoch
-    points, further = _LENGTHS, _FURTHER
+    points, further = _LENGTHS, _FURTHER_LENGTHS
     if run.batches.resampling is Resampling.EACH_STEP or not NON_CONVEX.unmet(run):
         points, further = _COSTLY_LENGTHS, _COSTLY_FURTHER
         epoch = max(1, run.steps // 10)

@@ -42,7 +42,7 @@ _EXTRA_EPOCHS = (
     (2.0, 1, 0.0049, 0.00213),
     (5.0, 0, 0.0021, 0.000933),
 )
-_ID = "cwcl-figures-3a"
+_FIGURE_ID = "cwcl-figures-3a"
 _TITLE = "Chien, Wang, Chen and Li 2024 (two papers), Figures 3(a): noise for unlearning"
 
 
@@ -201,7 +201,7 @@ def figures_3a() -> Table:
             for noise in [(a, b)]
         ]
         notes.append(f"this library at the same noise, {name}: epsilon {', '.join(values)}")
-    return Table(_ID, _TITLE, (*full, *parts), tuple(notes))
+    return Table(_FIGURE_ID, _TITLE, (*full, *parts), tuple(notes))
 
 
-TABLES = (TableItem(_ID, _TITLE, figures_3a),)
+TABLES = (TableItem(_FIGURE_ID, _TITLE, figures_3a),)

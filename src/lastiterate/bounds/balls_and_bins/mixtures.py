@@ -194,7 +194,7 @@ def bin_early_mixture(run: TrainingRun) -> PrivacyProfile:
     return FallbackProfile(quick, below=_USUAL_DELTA, fallback=partial(bin_windowed_mixture, run))
 
 
-def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
+def _superseded_bounds(run: TrainingRun) -> tuple[Bound, ...]:
     """Bounds that need not be evaluated as well: the windowed mixture includes `BIN_MIXTURE`."""
     return (BIN_MIXTURE,) if run.examples_per_person == 1 else ()
 
@@ -249,7 +249,7 @@ BIN_WINDOWED_MIXTURE = Bound(
     evaluate=bin_windowed_mixture,
     rests_on=(CONVEX_FIXED_ORDER,),
     charges="mixes over the example's hidden position, late ones in windows of their own",
-    supersedes=_superseded,
+    supersedes=_superseded_bounds,
 )
 
 

@@ -456,7 +456,9 @@ def best_windows(
 ) -> tuple[ExactWindow, ...]:
     """The windows and shifts whose cost looks least, near the mean and far out."""
     problem = _WindowProblem(gap, steps, probability, cap, release_in_steps, longest)
-    first, second = (_best_window(problem, quantiles) for quantiles in (_NEAR, _FAR))
+    first, second = (
+        _best_window(problem, quantiles) for quantiles in (_NEAR_QUANTILES, _FAR_QUANTILES)
+    )
     return (
         (first,) if second == first or second.length > _LONGEST_SECOND_WINDOW else (first, second)
     )
@@ -469,7 +471,7 @@ class _Quantiles(NamedTuple):
     energy: float
 
 
-_NEAR, _FAR = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
+_NEAR_QUANTILES, _FAR_QUANTILES = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
 
 
 class _WindowProblem(NamedTuple):

@@ -69,7 +69,7 @@ _LONGEST_MEMORY = 14.0  # minus the logarithm of the share of the mean that olde
 _BLOCKS = 1 << 9  # of steps, for moments
 _DEVIATION_LEVELS = 40
 _NEGLIGIBLE_MASS = 1e-19
-_CENTRE, _COARSER = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
+_CENTRE, _COARSENING = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
 _TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
 _LARGEST_TILT = 500.0
 
@@ -675,7 +675,7 @@ def _on_few_levels(levels: Array, masses: Array) -> DiscountedSum:
         return DiscountedSum(levels, masses)
     away = (levels - mean) / unit
     inner = np.clip(away, -_CENTRE, _CENTRE)
-    group = np.ceil(parts * (inner + (away - inner) / _COARSER)).astype(np.int64)
+    group = np.ceil(parts * (inner + (away - inner) / _COARSENING)).astype(np.int64)
     group = np.where(levels == 0.0, group[0] - 1, group)
     ends = np.flatnonzero(np.diff(group, append=group[-1] + 1))
     sums = np.add.reduceat(masses, np.append(0, ends[:-1] + 1))
