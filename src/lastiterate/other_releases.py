@@ -179,7 +179,7 @@ def published_record(release: Release, published: Any) -> dict[str, Any]:
 
 
 def without_published(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The release that such a record is of, without what was published."""
+    """The release that a record is of, without its published numbers."""
     return {name: one for name, one in record.items() if name not in (PUBLISHED, NOISE_OF_COUNTS)}
 
 

@@ -79,7 +79,7 @@ class WorstInstance:
 
     @property
     def ratio(self) -> float:
-        """How far the certificate is above the instance; inf if that tells nothing."""
+        """The ratio of the certified epsilon to the instance's; inf if the latter is 0."""
         if self.certified == 0.0:
             return 1.0
         return self.certified / self.epsilon if self.epsilon > 0.0 else math.inf

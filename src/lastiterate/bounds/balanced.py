@@ -300,6 +300,6 @@ def _latest_participations(
 
 
 def _mu(run: TrainingRun, seen: IntArray, times: Array) -> float:
-    """The value of `fixed-order/convex` for so many participations in each of these steps."""
+    """The mu of `fixed-order/convex` for given numbers of participations in each of these steps."""
     caps = {np.inf, quantities.diameter(run)}
     return quantities.widened(min(rolled_up_mu(run, seen, cap, times=times) for cap in caps))

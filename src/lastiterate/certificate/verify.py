@@ -183,7 +183,7 @@ def verified_certificate(
 
 
 def read(certificate: str | Path) -> Mapping[str, Any]:
-    """The record of a certificate, with none of its content checked."""
+    """The record of a certificate, whose content is not checked."""
     text = _certificate_text(certificate)
     try:
         record = unambiguous_json(text)
@@ -196,7 +196,7 @@ def read(certificate: str | Path) -> Mapping[str, Any]:
 
 
 def _certificate_text(certificate: str | Path) -> str:
-    """The JSON that was given, or that is in the file or folder that was given."""
+    """The JSON text itself, or that of the file or folder, if a path was given."""
     must_be = "the text of a certificate, which is JSON, or the path of a file that holds one"
     if not isinstance(certificate, (str, Path)):
         raise InvalidType("certificate", certificate, must_be=must_be)

@@ -105,7 +105,7 @@ def audit(
 
 @contextmanager
 def _workers(cluster: str | None, jobs: int) -> Iterator[int]:
-    """How many runs at a time, here or on the cluster, to which nothing private is sent."""
+    """The number of runs at a time, here or on the cluster, to which nothing private is sent."""
     if cluster is None:
         yield jobs
         return

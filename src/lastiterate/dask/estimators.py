@@ -104,7 +104,7 @@ class StepCost:
         )
 
     def computing(self, rows: int) -> float:
-        """Seconds that the products with so many rows take."""
+        """The seconds that products with this many rows take."""
         return 2.0 * rows * self.features * self.outputs / (self.workers * self.rate)
 
     def seconds(self, batch_size: int) -> float:

@@ -269,7 +269,7 @@ def _plan(record: Record) -> Answer:
 
 
 def _unlearning(record: Record) -> Answer:
-    """The epsilon of unlearning by so many extra steps, or the fewest steps for an epsilon."""
+    """The epsilon of unlearning by this many extra steps, or the fewest steps for an epsilon."""
     run, delta = _run_and_delta("unlearning", record)
     examples = record.get("examples", 1)
     if ("epsilon" in record) == ("extra_steps" in record):

@@ -69,7 +69,7 @@ def main(memory: int | None = None) -> None:
 
 
 def limit_memory(most: int) -> None:
-    """Let allocations of so many bytes more fail, where the platform has such limits."""
+    """Let allocations of more than this many further bytes fail, where the platform can."""
     try:
         import resource
     except ImportError:  # Windows

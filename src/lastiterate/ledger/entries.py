@@ -100,7 +100,7 @@ class LedgerState:
         return id_ in self.ends and self.ends[id_]["what"] == WITHDRAWN
 
     def state(self, id_: str) -> str:
-        """What became of a charge: added at once, settled, withdrawn, or still reserved."""
+        """The state of a charge: added at once, settled, withdrawn, or still reserved."""
         if self.charges[id_]["what"] == ADDED:
             return ADDED
         return str(self.ends[id_]["what"]) if id_ in self.ends else RESERVED

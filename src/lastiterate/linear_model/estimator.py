@@ -490,7 +490,7 @@ def weighted(inputs: FitInputs, sample_weight: Any) -> FitInputs:
 
 
 def _checked_weights(given: Any, examples: int) -> Array:
-    """The weights as an array; errors quote none of them."""
+    """The weights as an array; errors do not quote them."""
     must_be = f"{examples} numbers in (0, 1], one for each example"
     shape = getattr(given, "shape", None)
     try:

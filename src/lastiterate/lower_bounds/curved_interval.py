@@ -66,7 +66,7 @@ class CurvedInterval:
 
     @property
     def moves(self) -> tuple[float, float]:
-        """How far a participation moves the iterate in each world, in units of eta L/b."""
+        """The move of the iterate by a participation in each world, in units of eta L/b."""
         return self.own + self.pull, self.own - 1.0 + self.pull
 
 

@@ -463,7 +463,7 @@ def within_reach(
 
 
 def threshold_profile(draws: Draws, ours: float, theirs: float) -> ThresholdLowerProfile:
-    """ours S + N(0, 1) against theirs S + N(0, 1), rounded towards less being told.
+    """The profile of ours S + N(0, 1) against theirs S + N(0, 1), rounded towards privacy.
 
     `ours` is the larger.
     """

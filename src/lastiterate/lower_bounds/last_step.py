@@ -128,7 +128,7 @@ def _step(run: TrainingRun) -> float:
 
 
 def _own_shift(run: TrainingRun) -> float:
-    """L/(b sigma), rounded down: both worlds scaled alike are the same result, told less well."""
+    """L/(b sigma), rounded down, which only makes the two worlds harder to tell apart."""
     noise = float(np.max(run.noise_std))
     return down(run.sensitivity / run.batches.batch_size / noise, MILLIONS_OF_ROUNDINGS)
 

@@ -154,7 +154,7 @@ class KinkedLosses:
 
     @cached_property
     def reach(self) -> Array:
-        """How far a start at 1 instead of 0 moves the states that steps find."""
+        """The distances by which a start at 1 instead of 0 moves the states before each step."""
         return self._flat_means(1.0, np.zeros(self.share.size))
 
     def most_exposed(self, curvature: float) -> tuple[float, int]:

@@ -315,7 +315,7 @@ class WatchedGradients:
 
 
 def parameter_uses(loss: torch.Tensor) -> Counter[int]:
-    """How often each parameter, by its id, is used in what a tensor was computed from."""
+    """The number of uses of each parameter, by its id, in the computation of a tensor."""
     uses: Counter[int] = Counter()
     waiting = [] if loss.grad_fn is None else [loss.grad_fn]
     seen = set(waiting)
@@ -709,7 +709,7 @@ class OtherSteps:
             raise _other_step(self._found, "after the last private step")
 
     def refuse_unseen_steps(self) -> None:
-        """Refuse if the wrapped optimizer made steps, and none of them was a private one."""
+        """Refuse if the wrapped optimizer made steps, but no private step."""
         if not self._begun and self._found == _WRAPPED:
             raise RefusedTraining(
                 "Opacus' optimizer made steps that the accountant did not see: attach_step_hook "
@@ -761,7 +761,7 @@ def _after_step(stepping: Any, *_: Any) -> None:
 
 
 def _adds_noise(optimizer: DPOptimizer) -> bool:
-    """Whether it does, and an accountant is told of each of its steps."""
+    """Whether an optimizer adds noise, and tells an accountant of each of its steps."""
     return optimizer.noise_multiplier > 0.0 and optimizer.step_hook is not None
 
 

@@ -136,7 +136,7 @@ def usual_steps(run: TrainingRun) -> list[int]:
 
 
 def stopped(run: TrainingRun, steps: int) -> TrainingRun:
-    """The run with so many steps in place of its own number."""
+    """The run with this many steps in place of its own number."""
     _check.count("steps", steps, at_least=1)
     if not (run.is_constant and run.batches.any_length):
         _check.count("steps", steps, at_least=1, at_most=run.steps)

@@ -108,7 +108,7 @@ def _compose_rounded(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
 
 
 def _rounding(profile: PrivacyProfile) -> Rounding | None:
-    """How far the result is from the exact one; None where that is not told apart."""
+    """The distance of the result from the exact one; None if a profile does not separate it."""
     if isinstance(profile, RoundedProfile):
         return profile.rounding
     if isinstance(profile, BestProfile):
@@ -150,7 +150,7 @@ def _compose_best(profiles: list[PrivacyProfile]) -> PrivacyProfile:
 
 
 def _relevant(best: BestProfile) -> PrivacyProfile:
-    """`best` without the profiles that are the least at none of some epsilons.
+    """`best` without the profiles that are the least at no sampled epsilon.
 
     The result is still valid, and a curve may take long to be written out.
     """

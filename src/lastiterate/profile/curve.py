@@ -188,7 +188,7 @@ class Curve:
         object.__setattr__(self, "deltas", deltas)
 
     def losses(self) -> LossCells:
-        """The privacy losses that the points of the curve allow; both directions are alike."""
+        """The privacy losses that the points of the curve allow, the same in both directions."""
         at = self.cell * np.arange(self.deltas.size)
         shrunk, less = float(np.exp(-self.cell)), float(-np.expm1(-self.cell))
         falls = np.append(self.deltas[:-1] - self.deltas[1:], 0.0)

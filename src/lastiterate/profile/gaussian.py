@@ -237,7 +237,7 @@ class GaussianMixtureProfile(PrivacyProfile):
 def several_draws(
     one: GaussianMixtureProfile, count: int, *, density: float = 1.0
 ) -> GaussianMixtureProfile:
-    """The law of the sum of so many draws, rounded up.
+    """The law of the sum of this many draws, rounded up.
 
     `density` is the most by which their joint law may exceed that of independent draws, relative
     to it; the sums that are worst then have that much more weight.

@@ -333,7 +333,7 @@ class LossSum:
         self._offset = 0
 
     def include(self, cells: LossCells, times: int) -> None:
-        """Add so many independent losses of one kind."""
+        """Add this many independent losses of one kind."""
         reach = self._reach
         grid = cells.on_grid(self._cell, least=-reach.high, most=reach.most)
         first, masses = grid.first, grid.masses

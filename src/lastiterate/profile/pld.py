@@ -253,7 +253,7 @@ def cell_of(pld: PrivacyLossDistribution) -> float:
 
 
 def size_of(pld: PrivacyLossDistribution) -> int:
-    """How many cells the larger direction has."""
+    """The number of cells of the larger direction."""
     return max(int(pmf.size) for pmf in _directions(pld))
 
 

@@ -230,7 +230,7 @@ def coverage_text() -> str:
 
 
 def summary() -> str:
-    """How many items there are in each state."""
+    """The number of items in each state."""
     counts = {state: sum(one.state is state for one in COVERAGE) for state in Availability}
     listed = ", ".join(f"{state.value} {count}" for state, count in counts.items())
     return f"{len(COVERAGE)} items: {listed}"

@@ -181,7 +181,7 @@ class Gradients:
     shared: bool = False
 
     def moves(self, *, exact_size: bool) -> tuple[float, float]:
-        """How the example changes the sum of a batch that it joins, in each world.
+        """The change of a batch's sum by the example that joins it, in each world.
 
         In a batch of exact size it has the position of another, and all others are alike.
         """

@@ -616,7 +616,7 @@ def _serialise() -> ModuleType:
 
 
 def factor(adjacency: str) -> float:
-    """How far a sum of gradients of norm at most 1 can move."""
+    """The largest change of a sum of gradients of norm at most 1."""
     return 2.0 if adjacency == "replace" else 1.0
 
 

@@ -348,7 +348,7 @@ class BoundingLayer:
 
 
 def write_count(tensor: torch.Tensor) -> int:
-    """How often the memory was written to in place; 0 in inference mode, where none is counted."""
+    """The number of writes to the memory in place; 0 in inference mode, which counts none."""
     return 0 if tensor.is_inference() else tensor._version
 
 

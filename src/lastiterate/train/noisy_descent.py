@@ -190,7 +190,7 @@ class State:
         self.add(noise - np.rint(total, out=total).astype(np.int64))
 
     def add(self, moved: NDArray[np.int64]) -> None:
-        """Move by so many units."""
+        """Move by this many units."""
         self._whole += moved
         np.multiply(self._whole, self._unit, out=self.parameters)
 

@@ -238,7 +238,7 @@ def epoch_losses(ratios: tuple[float, ...], share: float) -> tuple[LossCells, Lo
 
 
 def _law_of_sum(counts: Counter[float]) -> RatioLaw:
-    """The law of the sum of likelihood ratios, so many for each ratio of sensitivity and noise."""
+    """The law of the sum of likelihood ratios, counted by the ratio of sensitivity to noise."""
     length = sum(counts.values())
     cells = next(cells for most, cells in _CELLS if length <= most)
     largest = max(counts)
@@ -324,7 +324,7 @@ def log_normal(spread: float, step: float) -> RatioLaw:
 
 
 def repeated(law: RatioLaw, times: int, cells: int) -> RatioLaw:
-    """The law of the sum of so many independent variables with this law.
+    """The law of the sum of this many independent variables with this law.
 
     Grids become finer with the sums, to keep `cells` points in half a standard deviation or more.
     """

@@ -609,7 +609,7 @@ class Window:
 
 
 def last_epochs(run: TrainingRun, most_choices: int, most_steps: int) -> Window:
-    """The window of the last epochs that has at most so many choices and about so many steps.
+    """The window of last epochs with at most this many choices and about this many steps.
 
     The later an epoch, the more groups it has; the oldest have one, charged as its worst.
     """

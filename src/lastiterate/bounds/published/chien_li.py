@@ -246,7 +246,7 @@ def _last_epoch(length: int, cut: int) -> list[tuple[float, Array]]:
 
 
 def _largest_distance(run: TrainingRun, epochs: int) -> float:
-    """The largest distance of Lemma A.2 after so many epochs, over all positions in them."""
+    """The largest distance of Lemma A.2 after this many epochs, over all positions in them."""
     length, distance = run.batches.batches_per_epoch, 0.0
     # One more step that sees nobody: distances are those before each step.
     positions = np.hstack([np.eye(length), np.zeros((length, 1))])

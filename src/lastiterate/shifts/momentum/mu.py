@@ -547,7 +547,7 @@ class Delays:
         return self._after_steps(size, growth, age)
 
     def _after_steps(self, size: float, growth: float, age: int) -> Array | None:
-        """`size` P^-1 after so many steps; None beyond floating point."""
+        """`size` P^-1 after this many steps; None beyond floating point."""
         log = age * math.log(growth)
         if not log < _LARGEST_LOG_GROWTH:
             return None

@@ -14,7 +14,7 @@ _WORTH_LOADING = 1_024  # numbers at a time
 
 
 def compiled(name: str, size: int) -> ModuleType | None:
-    """The module of that name, if so many numbers are worth it and Numba is there."""
+    """The compiled module of this name, if this many numbers are worth it and Numba is there."""
     return _load(name) if size >= _WORTH_LOADING else None
 
 

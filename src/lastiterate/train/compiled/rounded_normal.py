@@ -152,7 +152,7 @@ def _round(
     ordinates: Words, following: Words,
     out: Whole, bits: int, kinds: Any, bins: Any, boxes: Any, heights: Array,
 ) -> tuple[int, int]:  # fmt: skip
-    """How many are left, and how many are doubtful."""
+    """The numbers of pending and of doubtful numbers after a round."""
     shift, up = np.uint64(64 - (bits - _BIN_BITS)), np.uint64(bits - _BIN_BITS)
     left, unsure = 0, 0
     over = _over_graph(word, level, count, ordinates, bins, boxes, heights)
