@@ -55,6 +55,7 @@ _MOST_SPENT_NOTE = (
     "the most that could have been spent: what is spent depends on results, and is no guarantee"
 )
 _NEARLY_NOTHING_LEFT = 1e-3  # a share of epsilon
+# What `charges_about` adds to the descriptions of charges.
 _details: ContextVar[str] = ContextVar("details", default="")
 
 

@@ -84,7 +84,7 @@ _REMEDIES = (
     "them finite, but for other coefficients than the usual ones, even of another sign"
 )
 
-_MOST_NAMES = 8
+_MOST_NAMES = 8  # of features, in a warning
 MOST_FEATURES = 200
 _CONSTANT_FEATURE = 0.5  # of the statistics' intercept, in units of the bound on features
 _ROW_BITS = 16  # of rows in products; sums over a block of those are exact

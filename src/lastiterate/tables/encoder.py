@@ -48,7 +48,7 @@ _EXAMPLE = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b
 _SAMPLED_ROWS = 1_000
 _SKELETON_PARTS = {"range", "values", DATES, "format"}  # of the entries of a skeleton
 
-_PARTS = {
+_ENTRY_PARTS = {
     "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
     AS_IT_IS, BASELINE,
 }  # fmt: skip
@@ -442,7 +442,7 @@ is_schema = is_record(
         bool(schema)
         and all(
             rule in (AS_IT_IS, DROP)
-            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _PARTS)
+            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _ENTRY_PARTS)
             for rule in schema.values()
         )
     )

@@ -78,7 +78,7 @@ _KEY_BYTES, _COUNTER_BYTES = 32, 16
 
 # The floor of 2^bits N for a standard normal N.
 TOTAL_VARIATION = 1.35e-28  # of one draw
-MOST_BITS = 54
+MOST_BITS = 54  # for which one word has enough of them
 BOX_BITS, BIN_BITS, FRACTION_BITS = 14, 5, 49
 LEVELS, DEEPER_BOXES = 9, 16
 FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact

@@ -54,11 +54,11 @@ from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chien-li"
 _MAX_STEPS = 100_000
-_MAX_BATCHES = 200
-_MAX_UNROLLED_STEPS = 2_000
-_MAX_ORDERS = 800
-_LARGEST_DISTANCE = 1e60
-_STARTS_AT_ONCE = 6
+_MAX_BATCHES = 200  # of an epoch
+_MAX_UNROLLED_STEPS = 2_000  # last steps, in which shifts may begin
+_MAX_ORDERS = 800  # of the last epochs, written out
+_LARGEST_DISTANCE = 1e60  # farther ones count as infinite
+_STARTS_AT_ONCE = 6  # solved together, the most promising first
 _MAX_START_ROUNDS = 24
 _GAIN = 1e-8  # relative; for less no other start is solved
 _SEARCH_CANDIDATES = 32
