@@ -28,7 +28,7 @@ PRIVATE = re.compile(
 
 def test_are_used_in_one_file():
     users = {file for file in PACKAGE.rglob("*.py") if PRIVATE.search(file.read_text())}
-    assert users == {PACKAGE / "profile" / "dp_accounting.py"}
+    assert users == {PACKAGE / "profile" / "pld.py"}
 
 
 class TestLosses:
