@@ -81,10 +81,10 @@ def track(what: str, items: Iterable[_Item], count: int | None = None) -> Iterat
     if count is None:
         assert isinstance(items, Sized)
         count = len(items)
-    return _tracked(what, items, count)
+    return _track_items(what, items, count)
 
 
-def _tracked(what: str, items: Iterable[_Item], count: int) -> Iterator[_Item]:
+def _track_items(what: str, items: Iterable[_Item], count: int) -> Iterator[_Item]:
     progress = _current.get()
     if progress is None:
         yield from items

@@ -280,7 +280,7 @@ class PrivacyReport(BestProfile):
         epsilons: dict[str, float] = {}
         for id_, profile in self.used.items():
             epsilons[id_] = profile.epsilon(delta)
-            exact = _exact(profile)
+            exact = _without_rounding(profile)
             if isinstance(exact, StagedProfile):
                 for stage_id, stage in exact.stages.items():
                     epsilons[stage_id] = self._as_computed(stage).epsilon(delta)
@@ -464,7 +464,9 @@ class PrivacyReport(BestProfile):
             exact = replace(account(self.run, other_releases=other_releases), **kept)
             return exact if joint is None else exact.computed(joint)
         mu = person_mu([release], self.run)
-        profiles = {id_: compose_with_gaussian(_exact(old), mu) for id_, old in self.all.items()}
+        profiles = {
+            id_: compose_with_gaussian(_without_rounding(old), mu) for id_, old in self.all.items()
+        }
         exact = replace(self, all=profiles, other_releases=other_releases, rounding=None)
         return exact if joint is None else exact.computed(joint)
 
@@ -670,7 +672,7 @@ class PrivacyReport(BestProfile):
         return event_of(self)
 
 
-def _exact(profile: PrivacyProfile) -> PrivacyProfile:
+def _without_rounding(profile: PrivacyProfile) -> PrivacyProfile:
     return profile.exact if isinstance(profile, RoundedProfile) else profile
 
 

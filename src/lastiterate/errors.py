@@ -37,7 +37,7 @@ class InvalidParameter(LastIterateError, ValueError):
         self, name: str, value: object = None, *, must_be: str, found: str | None = None
     ) -> None:
         self.name, self.value, self.must_be, self.found = name, value, must_be, found
-        got = f"got {name}={_short(value)}" if found is None else f"found {found}"
+        got = f"got {name}={_short_repr(value)}" if found is None else f"found {found}"
         super().__init__(f"{name} must be {must_be}; {got}.")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -146,7 +146,7 @@ class MissingExtra(LastIterateError, ImportError):
         package = (root.name or error.name or "a package").partition(".")[0]
         package = _DISTRIBUTIONS.get(package, package)
         if not isinstance(root, ModuleNotFoundError):
-            package += f", which is installed but cannot be imported ({_short(str(root))})"
+            package += f", which is installed but cannot be imported ({_short_repr(str(root))})"
         return cls(what, package, extra=extra)
 
 
@@ -206,7 +206,7 @@ def _rebuild_error(kind: type[InvalidParameter], *said: Any) -> InvalidParameter
     return kind(name, value, must_be=must_be, found=found)
 
 
-def _short(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}...{text[-12:]}"
 

@@ -48,7 +48,7 @@ class StatisticKind:
 
 
 def _interval_sensitivity(adjacency: str) -> float:
-    """How far one example moves both releases together, whose parts are at most 1 long each."""
+    """The distance by which one example moves both releases together; their parts are at most 1."""
     # Another one: gradients in opposite directions, and matrices without common directions.
     of_gradient, of_matrix = (4.0, 2.0) if adjacency == "replace" else (1.0, 1.0)
     return math.sqrt(math.fsum(of_gradient * g + of_matrix * m for g, m in INTERVAL_SHARES))
@@ -179,7 +179,7 @@ def published_record(release: Release, published: Any) -> dict[str, Any]:
 
 
 def without_published(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The release that such a record is of, without what was published."""
+    """The release that a record is of, without its published numbers."""
     return {name: one for name, one in record.items() if name not in (PUBLISHED, NOISE_OF_COUNTS)}
 
 

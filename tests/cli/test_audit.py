@@ -49,7 +49,7 @@ def another(address, timeout):
     "client, said", [(silent, "TimeoutError: no answer"), (another, "RuntimeError: tcp://here:1")]
 )
 def test_an_address_of_something_else_is_refused_in_words(monkeypatch, client, said):
-    monkeypatch.setattr(audit, "_PATIENCE", 0.01)
+    monkeypatch.setattr(audit, "_PATIENCE_SECONDS", 0.01)
     with pytest.raises(InvalidParameter, match=r"cluster must be the address of .*8786") as refused:
         audit._connect(client, "tcp://here:1")
     assert said in str(refused.value)

@@ -16,7 +16,7 @@ class Known(ParametricProfile):
     def __init__(self, epsilon, delta):
         self._first = epsilon, delta
 
-    def _at(self, price):
+    def _point_at(self, price):
         epsilon, delta = self._first
         return epsilon + price, delta * math.exp(-price)
 

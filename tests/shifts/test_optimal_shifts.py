@@ -57,7 +57,7 @@ class TestOptimality:
         }
         whole = optimal_shifts(**steps).mu
         monkeypatch.setattr("lastiterate.shifts.optimal_shifts.LEAST_UNIT", 1e-25)
-        monkeypatch.setattr("lastiterate.shifts.optimal_shifts._NEGLIGIBLE", 1e-15)
+        monkeypatch.setattr("lastiterate.shifts.optimal_shifts._NEGLIGIBLE_CONTRACTION", 1e-15)
         split = optimal_shifts(**steps).mu
         assert whole * (1 - 1e-12) <= split <= whole * (1 + 1e-9)
 

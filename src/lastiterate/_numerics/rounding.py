@@ -153,7 +153,7 @@ def distance_of_product_to_one(x: Array, y: Array) -> Array:
 
 
 def roundings(length: int) -> int:
-    """How many roundings `suffix_sums` or `suffix_products` put on any one entry."""
+    """The most roundings that `suffix_sums` or `suffix_products` put on one entry."""
     return 2 * math.isqrt(max(length, 1)) + 3
 
 

@@ -8,7 +8,7 @@ from lastiterate._numerics.rounding import ulps
 _LARGEST_EXCESS = 50.0  # only the sign of larger values is used
 _RELATIVE_TOLERANCE = ulps(1 << 11)  # curves are rounded by more
 _MAX_SLOW_ROUNDS = 3  # rounds that may fail to halve what is left
-_OVERSHOOT = 0.1  # of the way, where all points so far are on one side
+_OVERSHOOT_SHARE = 0.1  # of the way, where all points so far are on one side
 _QUICK_TOLERANCE = 1e-3  # how exactly a quick function is solved
 _COMMON_SLOPE_DISTANCE = 0.1  # of points that share one slope
 _STEEPEST_SLOPE = 20.0  # that is believed, as is its inverse
@@ -169,7 +169,7 @@ def close_in(
         if not low < middle < high:
             middle = _zero((low, low_value), (high, high_value))
         elif (before[1] <= 0.0) == (last[1] <= 0.0):
-            middle += _OVERSHOOT * (middle - last[0])
+            middle += _OVERSHOOT_SHARE * (middle - last[0])
         if high - middle < 0.5 * apart:
             middle = high - 0.9 * apart
         elif middle - low < 0.5 * apart:

@@ -99,9 +99,9 @@ class OwnUnlearner:
         never = self.data(used=False)
         seen = self.data(used=True) if world == 1 else never
         data = [*[seen] * (len(self.stages) - 1), never]
-        return np.array([self._released(data, int(seed)) for seed in seeds])
+        return np.array([self._released_numbers(data, int(seed)) for seed in seeds])
 
-    def _released(self, data: list[Examples], seed: int) -> Array:
+    def _released_numbers(self, data: list[Examples], seed: int) -> Array:
         randomness = Randomness(SeededBits(seed))
         start, begun = None, 0
         taken: tuple[TrainingRun, ...] = ()

@@ -285,7 +285,7 @@ class Claim:
 
 
 def upper_limits(counts: Array, runs: int, confidence: float) -> Array:
-    """Clopper and Pearson's limits: rates above are this unlikely to give so few."""
+    """Clopper and Pearson's limits: rates above them are this unlikely to give counts this low."""
     limits = beta.ppf(confidence, np.asarray(counts) + 1.0, runs - np.asarray(counts))
     return np.where(np.asarray(counts) >= runs, 1.0, limits)
 

@@ -79,7 +79,7 @@ class WorstInstance:
 
     @property
     def ratio(self) -> float:
-        """How far the certificate is above the instance; inf if that tells nothing."""
+        """The ratio of the certified epsilon to the instance's; inf if the latter is 0."""
         if self.certified == 0.0:
             return 1.0
         return self.certified / self.epsilon if self.epsilon > 0.0 else math.inf
@@ -395,8 +395,8 @@ def quadratics(found: Unlearning) -> Pair:
     """The exact instance of an unlearning: trained and then unlearned, against never seen.
 
     Only what was done is looked at, not what is certified of it.  Losses have no curvature but the
-    penalty's, so that the laws are known exactly.  Those that go all pull one way, together, in
-    every last batch of an epoch.
+    penalty's, so that the laws are known exactly.  The removed examples all pull one way, and
+    are together in the last batch of every epoch.
     """
     run, extra = found.run, found.extra
     wait = run.batches.batches_per_epoch if run.batches.exact_size else 1

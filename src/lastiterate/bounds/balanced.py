@@ -210,7 +210,8 @@ def _average(rule: BatchRule, limit: Majorant) -> GaussianMixtureProfile:
 def _last_two_waits(rule: BatchRule, steps: int) -> list[tuple[tuple[int, ...], float]]:
     """Numbers of steps after the last two participations of the last draw, and probabilities.
 
-    Each stands for all up to the next one.  There may be one participation in it, or none.
+    Each entry stands for all numbers up to the next entry.  The last draw may have one
+    participation, or none; then an entry has one number, or none.
     """
     most = (steps - 1) % rule.steps_per_draw + 1
     waits, every = _waits(most), _draws_that_wait(rule, 0)
@@ -278,9 +279,9 @@ def _latest_participations(
 ) -> tuple[IntArray, Array]:
     """The latest steps, from 1 on, in which an example may take part, and how often.
 
-    So many steps after the last two participations of the last draw, if it has them, and `before`
-    steps after the last one of the draw before, it is not seen.  Draws before very many others
-    count at the ends of blocks of them.
+    The example is not seen in the `waits` steps after the last two participations of the last draw,
+    if it has them, nor in the `before` steps after the last one of the draw before.  Very old draws
+    count at the ends of blocks of draws.
     """
     length = rule.steps_per_draw
     often, draws = rule.most_participations(length), (steps - 1) // length
@@ -299,6 +300,6 @@ def _latest_participations(
 
 
 def _mu(run: TrainingRun, seen: IntArray, times: Array) -> float:
-    """The value of `fixed-order/convex` for so many participations in each of these steps."""
+    """The mu of `fixed-order/convex` for given numbers of participations in each of these steps."""
     caps = {np.inf, quantities.diameter(run)}
     return quantities.widened(min(rolled_up_mu(run, seen, cap, times=times) for cap in caps))

@@ -32,7 +32,7 @@ GREY = "#7a7f87"  # the others are of Okabe and Ito 2008, without black and yell
 BLUE, VERMILLION, GREEN = "#0072b2", "#d55e00", "#009e73"
 PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-_LARGEST_ESTIMATE = 700.0
+_LARGEST_ESTIMATED_EPSILON = 700.0
 _Result = TypeVar("_Result")
 
 
@@ -156,7 +156,7 @@ class Statement:
             rules = " or ".join(rule.__name__ for rule in self.covers)
             rule = type(run.batches).__name__
             return [Unmet(f"batches of {rules}", rule, f"use {self.covers[-1].__name__}")]
-        return self._violated(run)
+        return self._unmet_needs(run)
 
     def is_about(self, run: TrainingRun) -> bool:
         """Whether the statement is about this batch rule at all, or one of the same batches."""
@@ -166,7 +166,7 @@ class Statement:
         """The first description of this run that the statement covers, the run itself if none."""
         return next((one for one in run.descriptions if type(one.batches) in self.covers), run)
 
-    def _violated(self, run: TrainingRun) -> list[Unmet]:
+    def _unmet_needs(self, run: TrainingRun) -> list[Unmet]:
         needs = self.needs if self.beyond_plain_steps else (PLAIN_STEPS, *self.needs)
         checked = (hypothesis.check(run) for hypothesis in needs)
         return [unmet for unmet in checked if unmet is not None]
@@ -243,7 +243,7 @@ class Bound(Statement):
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
         """The bounds in `rests_on` whose hypotheses this run satisfies, given the batches."""
         run = self.described(run)
-        return tuple(bound for bound in self.rests_on if not bound._violated(run))
+        return tuple(bound for bound in self.rests_on if not bound._unmet_needs(run))
 
     def all_needs(self, run: TrainingRun) -> tuple[Hypothesis, ...]:
         """Its hypotheses, then those of the bounds that it rests on for this run, each once."""
@@ -296,8 +296,8 @@ class Bound(Statement):
         profiles = self.by_position(with_single_examples(self.described(run)))
         return [for_group(profile, run.examples_per_person) for profile in profiles]
 
-    def _violated(self, run: TrainingRun) -> list[Unmet]:
-        return super()._violated(with_single_examples(run))
+    def _unmet_needs(self, run: TrainingRun) -> list[Unmet]:
+        return super()._unmet_needs(with_single_examples(run))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -327,15 +327,15 @@ class LowerBound(Statement):
         covered = [one for one in run.descriptions if type(one.batches) in self.covers]
         if len(covered) < 2:
             return super().described(run)
-        return next((one for one in covered if not self._violated(one)), covered[0])
+        return next((one for one in covered if not self._unmet_needs(one)), covered[0])
 
     def profile(self, run: TrainingRun) -> LowerProfile:
         """A lower bound on every valid guarantee, or `NoBoundApplies` with the reasons."""
         self._require(run)
         return self.evaluate(self.described(run))
 
-    def _violated(self, run: TrainingRun) -> list[Unmet]:
-        unmet = super()._violated(run)
+    def _unmet_needs(self, run: TrainingRun) -> list[Unmet]:
+        unmet = super()._unmet_needs(run)
         if unmet:
             return unmet
         found = (gradients.not_admitted(run) for gradients in self.gradients(run))
@@ -410,8 +410,8 @@ class StagedBound(Bound):
         needs = (need for stage in self.applying(run) for need in stage.all_needs(run))
         return tuple(dict.fromkeys(needs))
 
-    def _violated(self, run: TrainingRun) -> list[Unmet]:
-        return min((stage._violated(run) for stage in self.stages), key=len)
+    def _unmet_needs(self, run: TrainingRun) -> list[Unmet]:
+        return min((stage._unmet_needs(run) for stage in self.stages), key=len)
 
 
 def least_of(
@@ -503,6 +503,6 @@ class Estimate:
         curve, high = self.deltas, 1.0
         while curve(high) > delta:
             high *= 2.0
-            if high > _LARGEST_ESTIMATE:
+            if high > _LARGEST_ESTIMATED_EPSILON:
                 return math.inf
         return least_true(lambda epsilon: curve(epsilon) <= delta, 0.0, high)

@@ -242,10 +242,11 @@ APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in published.APP
 
 _FAMILIES = dict.fromkeys(id_.split("/")[0] for id_ in CATALOGUE)
 
-_OWN = [id_ for id_ in CATALOGUE if not id_.startswith(PUBLISHED)]
+_OWN_IDS = [id_ for id_ in CATALOGUE if not id_.startswith(PUBLISHED)]
 
 _KNOWN_IDS = (
-    f"one of {', '.join(_OWN)}, of the families {', '.join(_FAMILIES)}, or an id in li.CATALOGUE"
+    f"one of {', '.join(_OWN_IDS)}, of the families {', '.join(_FAMILIES)}, "
+    "or an id in li.CATALOGUE"
 )
 
 _OWN_BOUND = (

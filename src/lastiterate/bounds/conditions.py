@@ -67,7 +67,7 @@ def of_all(*bounds: Bound) -> tuple[Hypothesis, ...]:
     return tuple(dict.fromkeys(one for bound in bounds for one in bound.needs))
 
 
-def _more_released(run: TrainingRun) -> str | None:
+def _releases_every_iterate(run: TrainingRun) -> str | None:
     return f"releases={run.releases!r}" if run.releases == "every-iterate" else None
 
 
@@ -105,7 +105,7 @@ def _unbounded(run: TrainingRun) -> str | None:
     return None if isinstance(run.domain, Ball) else "Unbounded()"
 
 
-def _bounded(run: TrainingRun) -> str | None:
+def _bounded_domain(run: TrainingRun) -> str | None:
     return f"{run.domain!r}" if isinstance(run.domain, Ball) else None
 
 
@@ -185,7 +185,7 @@ def _gradients_of_any_size(run: TrainingRun) -> str | None:
 
 ONLY_LAST_ITERATE = Hypothesis(
     "a run that publishes nothing but its last iterate (and perhaps the batch order)",
-    _more_released,
+    _releases_every_iterate,
     "publish the final model only: no checkpoints, loss curves or early stopping on the data",
 )
 CONVEX = Hypothesis(
@@ -216,7 +216,7 @@ BOUNDED = Hypothesis(
     "a bounded domain", _unbounded, "project every iterate onto a ball: domain=Ball(diameter=..)"
 )
 UNBOUNDED = Hypothesis(
-    "an unbounded domain", _bounded, "see published/bok-su-altschuler/bounded-lower"
+    "an unbounded domain", _bounded_domain, "see published/bok-su-altschuler/bounded-lower"
 )
 # Under these no step drives two points apart.
 CONTRACTING = (CONVEX, SMOOTH, SHORT_STEPS, NO_ACTIVE_CLIP)

@@ -38,7 +38,7 @@ _COARSE_GROUPS = (  # least and largest tail, and whether each is charged in its
 _FEW_TAILS = 8  # groups of so many positions are solved one by one where they may be the worst
 _LATE_TAILS = (16, 40)  # positions with shorter tails are late, all tried
 _RELEASE_BITS = 30  # of the ratio of the noise on release to that of a step
-_DELAY = 20  # steps by which participations in earlier epochs are charged later
+_DELAY_STEPS = 20  # steps by which participations in earlier epochs are charged later
 
 
 def momentum(run: TrainingRun) -> GaussianProfile:
@@ -359,7 +359,7 @@ def _epochs(settings: EpochSettings) -> MomentumEpochs:
         1.0,
         release,
         settings.length,
-        _DELAY,
+        _DELAY_STEPS,
         from_the_end=settings.keeps_positions,
     )
 
@@ -373,13 +373,13 @@ def epoch_settings(run: TrainingRun) -> EpochSettings:
         clip_norm=None,
         loss=type(run.loss)(),
         adjacency="replace",
-        release_noise_std=_few_digits(down(run.release_noise_std / noise, FEW_ROUNDINGS)),
+        release_noise_std=_round_to_few_digits(down(run.release_noise_std / noise, FEW_ROUNDINGS)),
     )
     keeps = run.batches.resampling is not Resampling.EACH_EPOCH
     return EpochSettings(unit, curvature(run), run.batches.batches_per_epoch, keeps)
 
 
-def _few_digits(value: float) -> float:
+def _round_to_few_digits(value: float) -> float:
     """The number, rounded down so that runs with the same ratio of noises agree in it."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(mantissa, _RELEASE_BITS)), exponent - _RELEASE_BITS)

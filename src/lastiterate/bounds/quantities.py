@@ -115,7 +115,7 @@ def every_step(values: Array, steps: int) -> Array:
 
 
 def epochs(run: TrainingRun) -> int:
-    """How many whole passes over the batches the run makes."""
+    """The number of whole passes over the batches that the run makes."""
     return run.steps // run.batches.batches_per_epoch
 
 

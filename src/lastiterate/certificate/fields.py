@@ -111,7 +111,7 @@ ARITHMETIC_FIELDS = (
     "assumes",
     "not covered",
 )
-_RELATIVE_SLACK = 1e-9  # relative; other machines may round the same constants otherwise
+_RELATIVE_SLACK = 1e-9  # other machines may round the same constants otherwise
 
 Names = Mapping[str, Any]  # a field by its name, to the names inside it; None where it is a value
 _RELEASE: Names = dict.fromkeys(("kind", "what", "sensitivity", "noise_std"))
@@ -142,11 +142,12 @@ _REQUEST: Names = {
     **dict.fromkeys(("follows", "request", "removed", "promised", "not promised")),
     "guarantee": dict.fromkeys(("epsilon", "delta", "examples", "bound")),
 }
-_ALL: Names = {**_TRAINING, "unlearning": _REQUEST, "earlier": None}  # whose own are looked at
-NAMES = frozenset(_ALL)
+# Earlier certificates are checked one by one.
+_FIELDS: Names = {**_TRAINING, "unlearning": _REQUEST, "earlier": None}
+NAMES = frozenset(_FIELDS)
 _SOFTWARE = r"lastiterate [0-9A-Za-z.+!_-]+"
 # Fields that no other field implies.
-_STATED = {
+_STATED_WORDS = {
     "software": "which version trained it",
     "randomness": "where the noise came from",
     "labels": "whether the labels were declared",
@@ -165,7 +166,7 @@ _ON_TRUST_OF_CHAINS = (
     "on trust, unless every certificate of the chain is signed: that no request was left out of "
     "the chain, and that no more rows went than are named"
 )
-_NOISY = {
+_NOISY_WORDS = {
     OUTLIERS: "the noisy counts of outliers",
     UNDECLARED: "the noisy counts of undeclared values",
     MEAN: "the noisy mean",
@@ -352,7 +353,7 @@ def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
 def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
     """Reasons why the fields of one certificate are invalid, whatever the run."""
     reasons = []
-    if unknown := list(_unknown(record, _ALL, "")):
+    if unknown := list(_unknown(record, _FIELDS, "")):
         reasons.append(f"it has fields that are not known: {', '.join(unknown)}")
     if not is_sha256(record.get("model")):
         reasons.append("to which model it belongs is unknown")
@@ -445,9 +446,10 @@ _IS_PUBLISHED: Mapping[str, Callable[[Any], bool]] = {
 
 def on_trust(record: Mapping[str, Any]) -> list[str]:
     """Lines that name what verification takes on trust."""
-    named = [words for name, words in _STATED.items() if name in record]
+    named = [words for name, words in _STATED_WORDS.items() if name in record]
     named += [
-        _NOISY.get(one["kind"], f"the noisy {one['kind']}") for one in record["other_releases"]
+        _NOISY_WORDS.get(one["kind"], f"the noisy {one['kind']}")
+        for one in record["other_releases"]
     ]
     if "selection" in record:
         named.append("the score of the selection")

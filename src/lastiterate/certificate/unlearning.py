@@ -67,7 +67,7 @@ _UNCHANGED = (
     "preprocessing",
     FEATURE_MAPS,
 )
-_MAX_NOISIER = 1e6
+_MAX_NOISE_FACTOR = 1e6
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def issue_request(
             "follows": record["digest"],
             "request": len(chain),
             "removed": list(removed),
-            "guarantee": _promise(found, delta),
+            "guarantee": _guarantee_record(found, delta),
             "promised": PROMISED,
             "not promised": NOT_PROMISED,
         },
@@ -204,7 +204,7 @@ def _arithmetic(
     )
 
 
-def _promise(found: Unlearning, delta: float) -> dict[str, Any]:
+def _guarantee_record(found: Unlearning, delta: float) -> dict[str, Any]:
     """The record of the guarantee for the removed examples."""
     return {
         "epsilon": found.epsilon(delta),
@@ -265,7 +265,7 @@ class UnlearningHistory:
 
     def noise(self, noisier: float) -> float:
         """Noise on release that is `noisier` times the training's."""
-        times = _check.number("noisier", noisier, at_least=1.0, at_most=_MAX_NOISIER)
+        times = _check.number("noisier", noisier, at_least=1.0, at_most=_MAX_NOISE_FACTOR)
         return times * self.run.release_noise_std
 
     def plan_request(

@@ -183,7 +183,7 @@ def verified_certificate(
 
 
 def read(certificate: str | Path) -> Mapping[str, Any]:
-    """The record of a certificate, with none of its content checked."""
+    """The record of a certificate, whose content is not checked."""
     text = _certificate_text(certificate)
     try:
         record = unambiguous_json(text)
@@ -196,7 +196,7 @@ def read(certificate: str | Path) -> Mapping[str, Any]:
 
 
 def _certificate_text(certificate: str | Path) -> str:
-    """The JSON that was given, or that is in the file or folder that was given."""
+    """The JSON text itself, or that of the file or folder, if a path was given."""
     must_be = "the text of a certificate, which is JSON, or the path of a file that holds one"
     if not isinstance(certificate, (str, Path)):
         raise InvalidType("certificate", certificate, must_be=must_be)
@@ -274,7 +274,7 @@ def _refuse_large_groups(run: Mapping[str, Any]) -> None:
 
 
 def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
-    """A number, written as 1e6, too, since runs are read so; 0 for anything else."""
+    """The number under this name, which may be written as 1e6; 0 if it is anything else."""
     value = record.get(name)
     try:
         return float(value) if isinstance(value, int | float) else 0.0

@@ -91,33 +91,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(app)
     for option in _ONCE:
         if sum(word == option or word.startswith(f"{option}=") for word in given) > 1:
-            return _say(f"{option} must be given once; the last one alone would count", 2)
+            return _print_error(f"{option} must be given once; the last one alone would count", 2)
     try:
         with progress_bar():
             code = command.main(
                 args=given or ["--help"], prog_name="lastiterate", standalone_mode=False
             )
     except _UsageError as error:
-        return _say(error.format_message() + _commands_text(error) + _advice(given), 2)
+        return _print_error(error.format_message() + _commands_text(error) + _advice(given), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except OtherVersion as error:
-        return _say(str(error), OTHER_VERSION)
+        return _print_error(str(error), OTHER_VERSION)
     except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
         print("\n".join(map(printable, str(error).split("\n"))), file=sys.stderr)
         return 1
     except (FileNotFoundError, PermissionError) as error:
         if error.filename is None:
-            return _say(str(error), 2)
-        return _say(f"{error.filename}: {error.strerror}; check the path and its permissions", 2)
+            return _print_error(str(error), 2)
+        return _print_error(
+            f"{error.filename}: {error.strerror}; check the path and its permissions", 2
+        )
     except InvalidParameter as error:
-        return _say(_with_option(error, _options(command, given)), 2)
+        return _print_error(_with_option(error, _options(command, given)), 2)
     except (LastIterateError, OSError, ValueError, ArithmeticError, MemoryError) as error:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
-            return _say(_memory_text(_options(command, given), given), 2)
-        return _say(str(error), 2)
+            return _print_error(_memory_text(_options(command, given), given), 2)
+        return _print_error(str(error), 2)
     if code == _INTERRUPTED:
-        return _say("interrupted", _INTERRUPTED)
+        return _print_error("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
@@ -177,7 +179,7 @@ def _advice(given: Sequence[str]) -> str:
     )
 
 
-def _say(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     print(f"lastiterate: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
 

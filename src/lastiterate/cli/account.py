@@ -29,7 +29,7 @@ EXAMPLE = (
     "--examples 60000 --batch-size 1500 --epochs 50 --step-size 0.05 --noise-std 0.01 "
     "--sensitivity 10 --smoothness 32.502 --strong-convexity 0.002"
 )
-_OVER = ("noise-std", "release-noise-std", "noise", "steps")
+_ADJUSTABLE_NAMES = ("noise-std", "release-noise-std", "noise", "steps")
 
 
 def register(app: typer.Typer) -> None:
@@ -110,7 +110,7 @@ def calibrate_command(
         str,
         typer.Option(
             help="what to change: noise-std, release-noise-std, noise (both) or steps",
-            autocompletion=among(_OVER),
+            autocompletion=among(_ADJUSTABLE_NAMES),
         ),
     ] = "noise-std",
     as_json: AsJson = False,
@@ -118,7 +118,7 @@ def calibrate_command(
 ) -> None:
     check_delta(delta)
     over = over.replace("_", "-")
-    _check.choice("over", over, among=_OVER)
+    _check.choice("over", over, among=_ADJUSTABLE_NAMES)
     if save is not None:
         check_new(save)
     _check.target_epsilon("epsilon", epsilon)

@@ -17,7 +17,7 @@ from lastiterate.saved_model.model_file import read_model
 
 _RUNS_TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
 _LIKELY_POWER = 0.9
-_PATIENCE = 20.0  # seconds for a scheduler to answer
+_PATIENCE_SECONDS = 20.0  # seconds for a scheduler to answer
 Runs = Annotated[int, typer.Option(help="runs on each of two adjacent data sets")]
 Confidence = Annotated[float, typer.Option(help="of a refutation")]
 Jobs = Annotated[int, typer.Option(help="processes (more than 1: extra audit)")]
@@ -105,7 +105,7 @@ def audit(
 
 @contextmanager
 def _workers(cluster: str | None, jobs: int) -> Iterator[int]:
-    """How many runs at a time, here or on the cluster, to which nothing private is sent."""
+    """The number of runs at a time, here or on the cluster, to which nothing private is sent."""
     if cluster is None:
         yield jobs
         return
@@ -126,14 +126,14 @@ def _connect(client: Any, address: str) -> Any:
 
     def connect() -> None:
         try:
-            made.append(client(address, timeout=_PATIENCE))
+            made.append(client(address, timeout=_PATIENCE_SECONDS))
         except Exception as error:  # whatever else listens there may answer anything
             made.append(error)
 
     # What accepts a connection and then says nothing is waited for without end.
     waiting = Thread(target=connect, daemon=True)
     waiting.start()
-    waiting.join(1.5 * _PATIENCE)
+    waiting.join(1.5 * _PATIENCE_SECONDS)
     answer = made[0] if made else TimeoutError("no answer")
     if not isinstance(answer, Exception):
         return answer

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Explainable = Bound | LowerBound | Approximation
 
-_WIDEST = 96
+_WIDEST_LINE = 96
 _FORMULA = ":math:"  # which a terminal cannot show
 
 
@@ -137,7 +137,7 @@ def _explanation(bound: "Explainable") -> str:
 def _wrap(text: str, before: str) -> list[str]:
     return textwrap.wrap(
         " ".join(text.split()),
-        line_width(_WIDEST),
+        line_width(_WIDEST_LINE),
         initial_indent=before,
         subsequent_indent=" " * len(before),
     )

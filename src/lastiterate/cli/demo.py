@@ -222,7 +222,7 @@ def _name_of_command() -> str:
 def _check_folder(out: Path) -> None:
     """Raise unless the folder is new, empty, or of an earlier demo, whose files are replaced."""
     if out.is_dir() and any(out.iterdir()):
-        tables = _tables()[0].items()
+        tables = _table_texts()[0].items()
         ours = all((out / n).is_file() and (out / n).read_text() == text for n, text in tables)
         if not ours:
             must_be = "a new or empty folder, or that of an earlier demo"
@@ -231,13 +231,13 @@ def _check_folder(out: Path) -> None:
 
 def _write_tables(out: Path) -> dict[str, list[int]]:
     """Write train.csv, test.csv and schema.json, and return the labels of both tables."""
-    texts, labels = _tables()
+    texts, labels = _table_texts()
     for name, text in texts.items():
         write_whole("out", out / name, text, begins_with(text.encode()))
     return labels
 
 
-def _tables() -> tuple[dict[str, str], dict[str, list[int]]]:
+def _table_texts() -> tuple[dict[str, str], dict[str, list[int]]]:
     """The texts of train.csv, test.csv and schema.json, and the labels of both tables."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split

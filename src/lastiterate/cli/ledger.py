@@ -146,7 +146,7 @@ def add(
         examples_per_person=examples_per_person,
         already_published=already_published,
     )
-    print(f"charged as entry {entry['n']}: epsilon {_alone(entry)} alone")
+    print(f"charged as entry {entry['n']}: epsilon {_epsilon_alone(entry)} alone")
     print(f"spent: {up(ledger.spent().epsilon(ledger.delta))} of {ledger.epsilon:g}")
 
 
@@ -283,7 +283,7 @@ def export(
         print(f"written: {out}")
 
 
-def _alone(entry: Mapping[str, Any]) -> str:
+def _epsilon_alone(entry: Mapping[str, Any]) -> str:
     return up(math.inf if entry["alone"] is None else entry["alone"])
 
 

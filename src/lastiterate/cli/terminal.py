@@ -14,7 +14,7 @@ from lastiterate._progress import listen
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_NARROWEST = 60
+_NARROWEST_LINE = 60
 OTHER_VERSION = 3  # an exit code: neither confirmed nor refuted here
 WITH_FORCE = "add --force to replace what lastiterate wrote there"
 BETWEEN_DRAWINGS = 0.1  # seconds: loops may tell of many short steps
@@ -25,7 +25,7 @@ BEFORE_A_LINE = 5.0  # each line after the first waits four times as long
 def line_width(widest: int) -> int:
     """The terminal's width, but at most `widest`; `widest` itself without a terminal."""
     columns = shutil.get_terminal_size(fallback=(widest, 24)).columns
-    return max(min(columns, widest), _NARROWEST)
+    return max(min(columns, widest), _NARROWEST_LINE)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ class _Bar:
 
     def _draw(self, *, known: bool) -> None:
         if self._drawn is None:
-            self._drawn = _started()
+            self._drawn = _start_progress()
         total = 1.0 if known else None
         if self._task is None:
             self._task = self._drawn.add_task(self._what, total=total)
@@ -107,7 +107,7 @@ class _Bar:
         )
 
 
-def _started() -> Progress:
+def _start_progress() -> Progress:
     from rich.console import Console
     from rich.progress import (  # loaded only where someone waits
         BarColumn,

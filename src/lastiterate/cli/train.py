@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from lastiterate.cli.model_score import TestOptions
 
 _TASK_OF = dict(zip(MODELS, (CLASSIFICATION,) * 2 + (REGRESSION,) * 2, strict=True))
-_DEFAULT = {CLASSIFICATION: "logistic", REGRESSION: "huber"}
+_DEFAULT_MODEL = {CLASSIFICATION: "logistic", REGRESSION: "huber"}
 
 
 def register(app: typer.Typer) -> None:
@@ -153,7 +153,7 @@ def train(
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
-    kind = _kind(task, model)
+    kind = _model_kind(task, model)
     check_sklearn("training")
     from lastiterate.certificate.signature import Signer
     from lastiterate.cli.model_score import TestOptions
@@ -251,7 +251,7 @@ def train(
         html, page_taken = written("html", html, write_page, allowed=force)
         taken += page_taken
         files[html] = "the full report, with pictures"
-    public = _public(test_options)
+    public = _list_unprotected(test_options)
     report_of_all = fitted.privacy_
     summary = TrainingSummary(report_of_all, delta, files, score, public, key, charged is not None)
     width = line_width(WIDEST)
@@ -278,8 +278,8 @@ def _check_files(out: Path, html: Path | None, mapped: Path | None, *, force: bo
         raise InvalidParameter("html", str(html), must_be="another file than those of the model")
 
 
-def _public(test: "TestOptions | None") -> tuple[str, ...]:
-    """The list of what the guarantee does not protect."""
+def _list_unprotected(test: "TestOptions | None") -> tuple[str, ...]:
+    """Descriptions of what the guarantee does not protect."""
     rows = () if test is None or test.epsilon is not None else (f"the rows of {test.path.name}",)
     return ("the column names and the schema", "the number of rows", *rows)
 
@@ -300,11 +300,11 @@ def _refuse_other_spellings(
         raise InvalidParameter(f"column {unseen[0]!r} of {path.name}", must_be=must_be, found=found)
 
 
-def _kind(task: str, model: str | None) -> str:
+def _model_kind(task: str, model: str | None) -> str:
     """The kind of model for a task; a model of the other task is refused."""
     _check.choice("task", task, among=TASKS)
     if model is None:
-        return _DEFAULT[task]
+        return _DEFAULT_MODEL[task]
     among = tuple(kind for kind, of in _TASK_OF.items() if of == task)
     if model in MODELS and model not in among:
         must_be = f"one of {', '.join(among)} unless you add --task {_TASK_OF[model]}"

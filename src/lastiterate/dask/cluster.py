@@ -101,7 +101,7 @@ class Layout:
         return self.owners[chunk], rows - self.starts[chunk] + self._local[chunk]
 
     def counts_between(self, first: int, last: int) -> NDArray[np.intp]:
-        """How many rows of a span each shard has."""
+        """The number of rows of a span that each shard has."""
         ends = np.minimum(self.starts + self.lengths, last)
         inside = np.maximum(ends - np.maximum(self.starts, first), 0)
         return np.bincount(self.owners, inside, self.shards).astype(np.intp)
@@ -128,7 +128,7 @@ class ClusterShards:
 
     @property
     def parameters(self) -> int:
-        """How many parameters one output has."""
+        """The number of parameters of one output."""
         return self.features + (self.intercept > 0.0)
 
     @property
@@ -150,7 +150,7 @@ class ClusterShards:
         return self.survey.in_units
 
     def far_rows(self) -> tuple[int, int]:
-        """How many are far longer than the bound, and far shorter."""
+        """The numbers of rows that are far longer than the bound, and far shorter."""
         return self.survey.long, self.survey.short
 
     def batches(
@@ -347,7 +347,9 @@ class ShardActors:
         calls = {shard: call for shard, call in enumerate(sent) if call is not None}
         # One wait for all; shards that are late or lost follow one by one.
         with suppress(Exception):
-            found = self._client.sync(_all, list(calls.values()), callback_timeout=_LOOK_SECONDS)
+            found = self._client.sync(
+                _gather_all, list(calls.values()), callback_timeout=_LOOK_SECONDS
+            )
             answers = dict(zip(calls, found, strict=True))
         for shard, question in enumerate(questions):
             answer = answers.get(shard, _NONE)
@@ -488,7 +490,7 @@ class ShardActors:
         return found
 
 
-async def _all(calls: Sequence[Any]) -> list[Any]:
+async def _gather_all(calls: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*calls, return_exceptions=True)
 
 

@@ -104,7 +104,7 @@ class StepCost:
         )
 
     def computing(self, rows: int) -> float:
-        """Seconds that the products with so many rows take."""
+        """The seconds that products with this many rows take."""
         return 2.0 * rows * self.features * self.outputs / (self.workers * self.rate)
 
     def seconds(self, batch_size: int) -> float:
@@ -213,7 +213,7 @@ class DaskEstimator(PrivateLinearModel):
             examples = shard_blocks(
                 client,
                 blocks,
-                partial(_encoded, _stripped(settings), radius),
+                partial(_encode_targets_with, _copy_to_send(settings), radius),
                 bound=bound,
                 intercept=intercept,
                 offset=task.offset,
@@ -260,9 +260,9 @@ class DaskEstimator(PrivateLinearModel):
             raise InvalidParameter("in_memory", self.in_memory, must_be=must_be)
         return bool(self.in_memory)
 
-    def _lazily(self, method: str, X: Any) -> Any:
+    def _call_lazily(self, method: str, X: Any) -> Any:
         """The result of a method: a Dask array if X is a collection, else computed at once."""
-        alone = _stripped(self)
+        alone = _copy_to_send(self)
         alone.__class__ = _local_class(type(self))
         if not is_collection(X):
             return getattr(alone, method)(X)
@@ -272,7 +272,7 @@ class DaskEstimator(PrivateLinearModel):
     @discreet
     def predict(self, X: Any) -> Any:
         """Labels or targets; lazily, as a dask array, for dask collections."""
-        return self._lazily("predict", X)
+        return self._call_lazily("predict", X)
 
     @discreet
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -311,12 +311,12 @@ class DaskClassifier(DaskEstimator):
         if threshold != 0.0:
             must_be = "left out here: compare decision_function with it"
             raise InvalidParameter("threshold", threshold, must_be=must_be)
-        return self._lazily("predict", X)
+        return self._call_lazily("predict", X)
 
     @discreet
     def decision_function(self, X: Any) -> Any:
         """Scores; lazily, as a dask array, for dask collections."""
-        return self._lazily("decision_function", X)
+        return self._call_lazily("decision_function", X)
 
     def _lazy_score(self, predicted: Any, targets: Any) -> float:
         return float((predicted == targets).mean().compute())
@@ -344,12 +344,14 @@ def _workers(client: Client) -> dict[str, Any]:
         raise ClusterFailure("the scheduler does not answer") from None
 
 
-def _encoded(settings: Any, radius: float, targets: NDArray[Any]) -> EncodedTargets:
+def _encode_targets_with(settings: Any, radius: float, targets: NDArray[Any]) -> EncodedTargets:
     task = settings._task(targets, radius)
-    return EncodedTargets(task.targets, task.silent, int(np.sum(settings._outside(targets, task))))
+    return EncodedTargets(
+        task.targets, task.silent, int(np.sum(settings._targets_outside(targets, task)))
+    )
 
 
-def _stripped(model: Any) -> Any:
+def _copy_to_send(model: Any) -> Any:
     """A copy without attributes that workers must not see."""
     sent = object.__new__(type(model))
     sent.__dict__ = dict(model.__dict__) | dict.fromkeys(_NOT_SENT)
@@ -393,12 +395,12 @@ class PrivateLogisticRegression(DaskClassifier, classifiers.PrivateLogisticRegre
     @discreet
     def predict_proba(self, X: Any) -> Array:
         """Probabilities, one column for each class; lazily for dask collections."""
-        return self._lazily("predict_proba", X)  # type: ignore[no-any-return]
+        return self._call_lazily("predict_proba", X)  # type: ignore[no-any-return]
 
     @discreet
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the probabilities."""
-        return self._lazily("predict_log_proba", X)  # type: ignore[no-any-return]
+        return self._call_lazily("predict_log_proba", X)  # type: ignore[no-any-return]
 
 
 @documented
@@ -515,13 +517,13 @@ class _Lines:
         if not over and now < self._due:
             return
         if not over or now - self._begun >= _SHORTEST_TASK:
-            self._say(what, share, now - self._begun)
+            self._print_progress(what, share, now - self._begun)
         self._due = now + self._between
         self._between = min(2.0 * self._between, _LAST_INTERVAL)
         if over:
             self._what = None
 
-    def _say(self, what: str, share: float | None, waited: float) -> None:
+    def _print_progress(self, what: str, share: float | None, waited: float) -> None:
         line = f"lastiterate: {what}"
         if share == 1.0:
             line += f", done after {waited:.0f} s"

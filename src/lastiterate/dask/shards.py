@@ -123,20 +123,20 @@ class Shard:
 
     def survey(self) -> Survey | Failure:
         """Exact statistics that are published with noise; a `Failure` if a chunk is unusable."""
-        return self._discreetly(self._count_outliers)
+        return self._call_discreetly(self._count_outliers)
 
     def arrange(
         self, objective: Objective, centre: Centre | None, positions: NDArray[np.intp] | None
     ) -> Failure | None:
         """Arrange rows by their positions in the order of all examples; -1 leaves a row out."""
-        return self._discreetly(lambda: self._lay_out(objective, centre, positions))
+        return self._call_discreetly(lambda: self._lay_out(objective, centre, positions))
 
     def gradient(self, parameters: Array, chosen: RowSelection) -> Array | Failure:
         """The sum of gradients over the chosen examples of this shard."""
-        return self._discreetly(lambda: self._gradient(parameters, chosen))
+        return self._call_discreetly(lambda: self._gradient(parameters, chosen))
 
     @np.errstate(all="ignore")  # what raises must not depend on a row's size
-    def _discreetly(self, action: Callable[[], _Answer]) -> _Answer | Failure:
+    def _call_discreetly(self, action: Callable[[], _Answer]) -> _Answer | Failure:
         try:
             return action()
         except _ChunkRefused as refused:
@@ -147,7 +147,7 @@ class Shard:
 
     def _count_outliers(self) -> Survey:
         total = Survey(0, 0, 0, np.zeros(self._plan.features + 1, dtype=np.int64))
-        for k, examples in self._each(range(len(self._plan.chunks))):
+        for k, examples in self._read_chunks(range(len(self._plan.chunks))):
             outside = self._targets[k].outside
             total += Survey(*examples.far_rows(), outside, examples.in_units())
         return total
@@ -185,7 +185,7 @@ class Shard:
         spans = list(self._spans())
         touched = [k for k, (a, n) in enumerate(spans) if a < last and a + n > first]
         total = np.zeros_like(parameters)
-        for k, examples in self._each(touched):
+        for k, examples in self._read_chunks(touched):
             start = spans[k][0]
             check_targets(self._objective, examples)
             part = slice(max(first - start, 0), min(last - start, len(examples)))
@@ -196,7 +196,7 @@ class Shard:
         return zip(self._plan.starts, self._plan.lengths, strict=True)
 
     def _whole(self) -> Examples:
-        parts = [examples for _, examples in self._each(range(len(self._plan.chunks)))]
+        parts = [examples for _, examples in self._read_chunks(range(len(self._plan.chunks)))]
         rows = [part.rows for part in parts]
         kinds = {isinstance(part, np.ndarray) for part in rows}
         if len(kinds) > 1:
@@ -212,7 +212,7 @@ class Shard:
             silent=np.concatenate(silent) if silent else None,
         )
 
-    def _each(self, chunks: Sequence[int] | range) -> Iterator[tuple[int, Examples]]:
+    def _read_chunks(self, chunks: Sequence[int] | range) -> Iterator[tuple[int, Examples]]:
         """Chunks as examples; the next is read while the current one is used."""
         reading = self._plan.sources is not None
         ahead = self._reader.submit(self._read, chunks[0]) if reading and len(chunks) else None
@@ -307,7 +307,7 @@ class Blocks:
         """Rows and targets of some of the blocks, each with the part of the graph that it needs."""
         graphs = dict(self.rows[0].dask), dict(self.targets[0].dask)
         return [
-            (_culled(rows, graphs[0]), _culled(targets, graphs[1]))
+            (_cull_graph(rows, graphs[0]), _cull_graph(targets, graphs[1]))
             for rows, targets in self.pairs(chunks)
         ]
 
@@ -315,11 +315,11 @@ class Blocks:
 def blocks_of(X: Any, y: Any, client: Client) -> Blocks:
     """The blocks of two collections; raises `InvalidParameter` or `InvalidType` for others."""
     if isinstance(X, str | os.PathLike):
-        X = _opened(Path(X))
+        X = _open(Path(X))
     if isinstance(y, str | os.PathLike):
         y, X = _column_or_file(X, y)
     if _all_delayed(X):
-        return _of_delayed(X, y, client)
+        return _blocks_of_delayed(X, y, client)
     with client.as_current():
         rows = _numbers(X)
         targets = _as_array("y", y)
@@ -347,11 +347,11 @@ def blocks_of(X: Any, y: Any, client: Client) -> Blocks:
     )
 
 
-def _culled(block: Delayed, graph: dict[Any, Any]) -> Delayed:
+def _cull_graph(block: Delayed, graph: dict[Any, Any]) -> Delayed:
     return Delayed(block.key, cull(graph, [block.key])[0])
 
 
-def _opened(path: Path) -> Any:
+def _open(path: Path) -> Any:
     if not path.exists():
         raise InvalidParameter("X", str(path), must_be="a path that exists")
     if any((path / name).exists() for name in ("zarr.json", ".zarray")):
@@ -364,7 +364,7 @@ def _column_or_file(X: Any, y: str | os.PathLike[str]) -> tuple[Any, Any]:
     if isinstance(X, dd.DataFrame) and y in X.columns:
         return X[y], X.drop(columns=[y])
     if Path(y).exists():
-        return _opened(Path(y)), X
+        return _open(Path(y)), X
     must_be = "the name of a column of X, or a path that exists"
     raise InvalidParameter("y", str(y), must_be=must_be)
 
@@ -415,7 +415,7 @@ def _all_delayed(given: Any) -> bool:
     return is_list and all(isinstance(one, Delayed) for one in given)
 
 
-def _of_delayed(X: Sequence[Delayed], y: Any, client: Client) -> Blocks:
+def _blocks_of_delayed(X: Sequence[Delayed], y: Any, client: Client) -> Blocks:
     if not (_all_delayed(y) and len(y) == len(X)):
         must_be = f"a list of {len(X)} dask.delayed, one for each block of X"
         raise InvalidType("y", must_be=must_be, found=f"a {type(y).__name__}")

@@ -80,14 +80,14 @@ _WORTH_LISTING = 0.99  # of the present epsilon
 _MORE_NOISE, _FEWER_EPOCHS, _SMALL_PENALTY, _RELEASE = 1.5, 0.5, 0.001, 4.0
 REMOVED = "removed examples"
 _POINTS, _SECRET_POINTS, _COSTLY_POINTS = 11, 7, 5
-_LONGER, _COSTLY_LONGER = 10, 3
-_NOISIER = 4.0
+_LENGTH_FACTOR, _COSTLY_LENGTH_FACTOR = 10, 3
+_LARGEST_NOISE_FACTOR = 4.0
 _RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
 _SHARES = np.concatenate([[0.0], np.geomspace(0.03, 1.2, 12)])  # of the reported epsilon
 _MAX_DRAWN_EPSILON = 40.0
 Curve = dict[str, Any]
 _MAX_COLUMNS = 240
-_FAINTEST = 1e-9  # of the per-step sensitivity
+_LEAST_SHOWN_SHIFT = 1e-9  # of the per-step sensitivity
 
 
 def review_certificate(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _plan(record: Record) -> Answer:
 
 
 def _unlearning(record: Record) -> Answer:
-    """The epsilon of unlearning by so many extra steps, or the fewest steps for an epsilon."""
+    """The epsilon of unlearning by this many extra steps, or the fewest steps for an epsilon."""
     run, delta = _run_and_delta("unlearning", record)
     examples = record.get("examples", 1)
     if ("epsilon" in record) == ("extra_steps" in record):
@@ -398,7 +398,7 @@ def by_epochs(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
     """Every bound's epsilon if the run had stopped earlier or gone on."""
     if not (run.is_constant and run.batches.any_length):
         raise InvalidParameter("run", must_be="one that can go on", found="one that ends")
-    longer = _COSTLY_LONGER if _is_costly(run) else _LONGER
+    longer = _COSTLY_LENGTH_FACTOR if _is_costly(run) else _LENGTH_FACTOR
     epoch = run.batches.steps_per_pass
     first, last = min(epoch, max(1, run.steps // longer)), min(run.steps * longer, 2**53)
     grid = np.geomspace(first, last, _curve_points(run))
@@ -426,7 +426,7 @@ def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
     if not run.is_constant or run.noise_std == 0.0:
         raise InvalidParameter("noise_std", must_be="one positive number", found="something else")
     points = _curve_points(run)
-    factors = np.geomspace(1.0 / _NOISIER, _NOISIER, points).tolist()
+    factors = np.geomspace(1.0 / _LARGEST_NOISE_FACTOR, _LARGEST_NOISE_FACTOR, points).tolist()
     factors[points // 2] = 1.0
     noise = float(run.noise_std)  # type: ignore[arg-type]  # constant
     shown = run.noise_multiplier if run.noise_multiplier is not None else noise
@@ -590,4 +590,4 @@ def _column_maxima(values: Array, starts: np.ndarray[Any, Any]) -> list[float]:
 
 def _five_digits(value: float) -> float:
     """The value rounded to what a picture can show."""
-    return float(f"{value:.5g}") if value > _FAINTEST else 0.0
+    return float(f"{value:.5g}") if value > _LEAST_SHOWN_SHIFT else 0.0

@@ -69,7 +69,7 @@ def _logistic(norm: float, penalty: float, clip: float | None) -> dict[str, Any]
 
 
 def _softmax(norm: float, penalty: float, clip: float | None) -> dict[str, Any]:
-    """Clipping the norm may leave no convex loss, so the largest gradient is that without."""
+    """The constants of the softmax without a clip, which may leave no convex loss."""
     objective = Softmax(classes=_MANY_CLASSES, clip=_ROOT_TWO_OR_MORE, kind="margin")
     largest = objective.gradient_bound(radius=norm)
     return _curvatures(objective, norm, penalty) | {"lipschitz": largest}

@@ -46,7 +46,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the page", "starlette and uvicorn", extra="explore") from error
 
 _LOOPBACK = "127.0.0.1"
-_ANY_FREE = 0
+_ANY_FREE_PORT = 0
 _MIN_TOKEN_LENGTH = 16
 _MAX_CACHED_ANSWERS = 1_000
 _MAX_CACHED_BYTES = 100_000  # bytes of one answer
@@ -134,7 +134,7 @@ def serve(
     run: Mapping[str, Any] | None = None,
     *,
     host: str = _LOOPBACK,
-    port: int = _ANY_FREE,
+    port: int = _ANY_FREE_PORT,
     token: str | None = None,
     browser: bool = True,
 ) -> None:

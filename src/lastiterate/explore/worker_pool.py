@@ -16,7 +16,8 @@ from typing import Any
 
 OUT_OF_MEMORY = 507  # of a worker, whose memory is then given back by ending it
 _LONGEST_LINE = 2**25
-_LIMIT, _GRACE = 60.0, 1.0  # seconds; a new process takes longer to start than many answers take
+# A new process takes longer to start than many answers take.
+_LIMIT_SECONDS, _GRACE_SECONDS = 60.0, 1.0
 _MEMORY = 2**32  # bytes of each process; the largest of usual questions take a tenth of that
 _MOST_WAITING, _MOST_BYTES = 1_000, 2**26
 _AT_ONCE = getattr(signal, "SIGKILL", signal.SIGTERM)  # the latter is as sudden on Windows
@@ -56,8 +57,8 @@ class WorkerPool:
     """
 
     count: int = 3
-    limit: float = _LIMIT
-    grace: float = _GRACE
+    limit: float = _LIMIT_SECONDS
+    grace: float = _GRACE_SECONDS
     memory: int = _MEMORY
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _idle: list[Process] = field(default_factory=list)

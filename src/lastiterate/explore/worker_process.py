@@ -24,7 +24,7 @@ from lastiterate.explore.answers import answer
 from lastiterate.explore.worker_pool import OUT_OF_MEMORY
 
 FINE, BAD, SUPERSEDED, UNANSWERED, FAILED = 200, 400, 409, 422, 500
-_STEP = 0.02  # of progress that is worth a line
+_PROGRESS_STEP = 0.02  # of progress that is worth a line
 
 
 class _Stopped(BaseException):
@@ -69,7 +69,7 @@ def main(memory: int | None = None) -> None:
 
 
 def limit_memory(most: int) -> None:
-    """Let allocations of so many bytes more fail, where the platform has such limits."""
+    """Let allocations of more than this many further bytes fail, where the platform can."""
     try:
         import resource
     except ImportError:  # Windows
@@ -77,13 +77,13 @@ def limit_memory(most: int) -> None:
     # Elsewhere than on Linux the former does not count what large arrays are made of.
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     _, hard = resource.getrlimit(kind)
-    most += _used()
+    most += _used_bytes()
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     with contextlib.suppress(ValueError, OSError):  # macOS may refuse any
         resource.setrlimit(kind, (most, hard))
 
 
-def _used() -> int:
+def _used_bytes() -> int:
     """Bytes of data so far: threads of linear algebra reserve some for every processor."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[5])
@@ -105,7 +105,7 @@ def _listener(
         nonlocal last
         if inbox.unwanted == number:
             raise _Stopped
-        if share is None or abs(share - last) >= _STEP:
+        if share is None or abs(share - last) >= _PROGRESS_STEP:
             last = -1.0 if share is None else share
             say("progress", what, share)
 

@@ -131,7 +131,7 @@ class FixedFeatures(
         (1, 8)
         """
         if is_dask(X):
-            return self._lazily(X)
+            return self._map_lazily(X)
         rows = self._rows(X, reset=False)
         return self.feature_map(rows.shape[1]).apply(rows, out)
 
@@ -186,11 +186,11 @@ class FixedFeatures(
         """The rows of an array of more dimensions, if the transformer takes one."""
         return X
 
-    def _lazily(self, X: Any) -> Any:
+    def _map_lazily(self, X: Any) -> Any:
         rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
         mapped = self.feature_map(int(np.prod(rows.shape[1:])))
         return rows.map_blocks(
-            _of_block,
+            _map_block,
             mapped,
             dtype=np.float32,
             chunks=(rows.chunks[0], (mapped.width,)),
@@ -205,7 +205,7 @@ class FixedFeatures(
         return tags
 
 
-def _of_block(rows: Any, mapped: FeatureMap) -> Floats:
+def _map_block(rows: Any, mapped: FeatureMap) -> Floats:
     return mapped.apply(np.asarray(rows).reshape(len(rows), -1))
 
 

@@ -98,7 +98,7 @@ class Unit:
 
 
 def covered_by(charge: Mapping[str, Any]) -> int:
-    """How many examples of one person a charge is for."""
+    """The number of examples of one person that a charge is for."""
     if charge["kind"] == "training":
         return _persons_of_run(charge["run"])
     if charge["kind"] == "selection":

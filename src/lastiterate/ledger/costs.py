@@ -116,7 +116,7 @@ class RunningCosts:
                 self._others.add(key_of(cost), sign * int(cost["times"]))
 
     def composed(self, more: Sequence[Cost], *, adaptive: bool) -> PrivacyProfile:
-        """The guarantee of these costs and more; as `composed`, up to the width of a grid."""
+        """The guarantee of these costs and `more`, up to a grid's width that of `composed`."""
         totals = self._totals.copy()
         for cost in more:
             totals.include(cost, 1)

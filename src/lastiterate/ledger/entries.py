@@ -53,7 +53,7 @@ class LedgerState:
         self.follow(entries)
 
     def follow(self, entries: Sequence[Entry]) -> LedgerState:
-        """Apply entries not yet seen; return self.  The first are those that were seen."""
+        """This state, after it applied the entries that it has not seen: all but the first ones."""
         for entry in islice(entries, self._length, None):
             self._apply(entry)
             self._length += 1
@@ -100,7 +100,7 @@ class LedgerState:
         return id_ in self.ends and self.ends[id_]["what"] == WITHDRAWN
 
     def state(self, id_: str) -> str:
-        """What became of a charge: added at once, settled, withdrawn, or still reserved."""
+        """The state of a charge: added at once, settled, withdrawn, or still reserved."""
         if self.charges[id_]["what"] == ADDED:
             return ADDED
         return str(self.ends[id_]["what"]) if id_ in self.ends else RESERVED

@@ -47,12 +47,15 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.rounded import Rounding, gdp_but_for_failure
 from lastiterate.profile.selection import Tries
 
-_IN_ADVANCE = (
+_IN_ADVANCE_NOTE = (
     "composed by privacy losses: for releases whose costs were fixed without a look at results"
 )
-_ADAPTIVE = "composed by mu: also for releases chosen by looking at earlier ones"
-_MOST = "the most that could have been spent: what is spent depends on results, and is no guarantee"
+_ADAPTIVE_NOTE = "composed by mu: also for releases chosen by looking at earlier ones"
+_MOST_SPENT_NOTE = (
+    "the most that could have been spent: what is spent depends on results, and is no guarantee"
+)
 _NEARLY_NOTHING_LEFT = 1e-3  # a share of epsilon
+# What `charges_about` adds to the descriptions of charges.
 _details: ContextVar[str] = ContextVar("details", default="")
 
 
@@ -732,9 +735,9 @@ def _lines(ledger: Ledger) -> Iterator[str]:
         f"{os.fspath(ledger.path)}: epsilon {ledger.epsilon:g} at delta {ledger.delta:g}, "
         f"{ledger.unit}"
     )
-    yield f"spent: {up(spent)}, {_ADAPTIVE if ledger.adaptive else _IN_ADVANCE}"
+    yield f"spent: {up(spent)}, {_ADAPTIVE_NOTE if ledger.adaptive else _IN_ADVANCE_NOTE}"
     if ledger.adaptive:
-        yield f"proved: {up(ledger.budget.guaranteed_epsilon(state))}, {_MOST}"
+        yield f"proved: {up(ledger.budget.guaranteed_epsilon(state))}, {_MOST_SPENT_NOTE}"
     if spent > ledger.epsilon:
         yield "overspent: something that was published already was added"
     else:
@@ -770,7 +773,7 @@ def reserve_training(
     if ledger is None:
         return None
     return Reservation(
-        ledger, ledger.reserve(charges.training(report), _about(about), seeded=seeded)
+        ledger, ledger.reserve(charges.training(report), _with_details(about), seeded=seeded)
     )
 
 
@@ -787,7 +790,7 @@ def reserve_selection(
     if ledger is None:
         return None
     charge = charges.selection(tries, candidates, roundings)
-    return Reservation(ledger, ledger.reserve(charge, _about(about), seeded=seeded))
+    return Reservation(ledger, ledger.reserve(charge, _with_details(about), seeded=seeded))
 
 
 class Reservation:
@@ -816,7 +819,7 @@ def charge_statistic(
     charge = charges.statistic(
         release, adjacency="replace", examples_per_person=examples_per_person, rounding=rounding
     )
-    ledger.settle(ledger.reserve(charge, _about(about), seeded=seeded))
+    ledger.settle(ledger.reserve(charge, _with_details(about), seeded=seeded))
 
 
 @contextmanager
@@ -829,7 +832,7 @@ def charges_about(details: str) -> Iterator[None]:
         _details.reset(before)
 
 
-def _about(text: str) -> str:
+def _with_details(text: str) -> str:
     return text + _details.get()
 
 

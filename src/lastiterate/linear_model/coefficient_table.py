@@ -320,7 +320,7 @@ def _feature_names(steps: list[Any], model: PrivateLinearModel, features: int) -
 
 
 def _interval_reach(covariance: Array, matrix: Array, level: float) -> Array:
-    """How far intervals reach to both sides."""
+    """Half the width of each interval."""
     if not np.isfinite(covariance).all():
         return np.full(len(matrix), np.inf)
     variances = np.einsum("ij,jk,ik->i", matrix, covariance, matrix)

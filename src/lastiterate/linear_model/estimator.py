@@ -204,7 +204,7 @@ class PrivateLinearModel(
         examples = bounded(rows, np.zeros(targets.size), bound=bound, intercept=intercept)
         check_text_columns(settings.text_columns, examples.features)
         task = settings._task(targets, examples.radius)
-        task = replace(task, outside=settings._outside(targets, task))
+        task = replace(task, outside=settings._targets_outside(targets, task))
         examples = replace(
             examples,
             targets=task.targets,
@@ -270,7 +270,7 @@ class PrivateLinearModel(
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         raise NotImplementedError
 
-    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
+    def _targets_outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
         """A mask, or the number, of targets outside the declared classes or range."""
         return np.zeros(targets.size, dtype=bool) if task.silent is None else task.silent
 
@@ -490,7 +490,7 @@ def weighted(inputs: FitInputs, sample_weight: Any) -> FitInputs:
 
 
 def _checked_weights(given: Any, examples: int) -> Array:
-    """The weights as an array; errors quote none of them."""
+    """The weights as an array; errors do not quote them."""
     must_be = f"{examples} numbers in (0, 1], one for each example"
     shape = getattr(given, "shape", None)
     try:

@@ -26,7 +26,7 @@ from lastiterate.train.settings import RunSettings
 _HOPELESS_SIGNAL, _WORTHWHILE_SIGNAL = 3.0, 10.0
 
 _MOST_BY_WEIGHTS = 0.6  # of the intercept
-_MOST_NAMED = 3  # classes
+_MOST_NAMED_CLASSES = 3  # classes
 
 # Modules that fit a model several times, or fit something else on the same examples.
 _REFITTING_MODULES = (
@@ -105,8 +105,12 @@ def warn_of_few_to_match(few: Mapping[int, int], classes: Sequence[Any], noise_s
     if not few:
         return
     said = [f"about {count:,} of {classes[k]!r}" for k, count in few.items()]
-    named = ", ".join(said[:_MOST_NAMED])
-    named += f" and {len(said) - _MOST_NAMED} more classes" if len(said) > _MOST_NAMED else ""
+    named = ", ".join(said[:_MOST_NAMED_CLASSES])
+    named += (
+        f" and {len(said) - _MOST_NAMED_CLASSES} more classes"
+        if len(said) > _MOST_NAMED_CLASSES
+        else ""
+    )
     warn(
         f"too few examples for rate matching, {named}, where noise has a standard deviation of "
         f"{noise_std:,.0f}: mean probabilities may be several times too large or too small.  Raise "

@@ -266,7 +266,7 @@ def numbers_in(targets: Any, *, finite: bool = True) -> Array:
 
 
 def labels_of(targets: NDArray[Any], declared: Any) -> ClassLabels:
-    """Targets coded by the declared labels; if None, by both booleans or the labels that occur."""
+    """Targets coded by labels: the declared ones, else both booleans, else those that occur."""
     if declared is None and targets.dtype.kind == "b":
         declared = [False, True]
     if declared is None:

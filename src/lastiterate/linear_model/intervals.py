@@ -84,7 +84,7 @@ _REMEDIES = (
     "them finite, but for other coefficients than the usual ones, even of another sign"
 )
 
-_MOST_SHOWN = 8
+_MOST_NAMES = 8  # of features, in a warning
 MOST_FEATURES = 200
 _CONSTANT_FEATURE = 0.5  # of the statistics' intercept, in units of the bound on features
 _ROW_BITS = 16  # of rows in products; sums over a block of those are exact
@@ -132,8 +132,8 @@ def warn_of_flat_parameters(flat: Sequence[int], names: Sequence[str], features:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_MOST_SHOWN]))
-    return shown if len(names) <= _MOST_SHOWN else f"{shown} and {len(names) - _MOST_SHOWN} more"
+    shown = ", ".join(map(repr, names[:_MOST_NAMES]))
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
 
 class IntervalsMixin:
@@ -398,7 +398,8 @@ class _Coordinates:
 def flat_parameters(first: Moments, examples: Examples, parameters: Array, l2: float) -> list[int]:
     """The indices of the parameters in the directions whose curvature noise may hide.
 
-    Of each direction the fewest that have most of its length; they follow from published sums.
+    For each direction these are the fewest parameters that have most of its length.  They follow
+    from published sums.
     """
     coordinates = _Coordinates.of(examples, parameters)
     _, hessian = coordinates.penalised(first, first, parameters, l2)

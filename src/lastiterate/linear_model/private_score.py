@@ -154,7 +154,7 @@ class PrivateScore:
 
     @property
     def _examples(self) -> int:
-        """How many were scored, as noise of the sum and of the score tell."""
+        """The number of scored examples, from the noise of the sum and of the score."""
         return max(round(self.release.noise_std / self.std), 1)
 
     def joint_report(self, report: PrivacyReport) -> PrivacyReport:

@@ -132,7 +132,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         outside = (scaled < low) | (scaled > high)
         return Task(self._objective(radius), np.clip(scaled, -1.0, 1.0), {}, outside=outside)
 
-    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
+    def _targets_outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
         return task.outside
 
     def _coefficients(

@@ -66,7 +66,7 @@ class CurvedInterval:
 
     @property
     def moves(self) -> tuple[float, float]:
-        """How far a participation moves the iterate in each world, in units of eta L/b."""
+        """The move of the iterate by a participation in each world, in units of eta L/b."""
         return self.own + self.pull, self.own - 1.0 + self.pull
 
 
@@ -108,7 +108,7 @@ def intervals(run: TrainingRun) -> Iterator[CurvedInterval]:
 
 
 def _reach(run: TrainingRun, curvature: float, own: float) -> float:
-    """How far from rest the iterate is ever: noise, and all participations there may be."""
+    """The farthest that noise and any number of participations move the iterate from rest."""
     gap = _gap(run, curvature, with_example=True)
     step, noise = float(np.max(run.step_size)), float(np.max(run.noise_std))
     deviation = step * noise / np.sqrt(gap * (2.0 - gap))

@@ -3,8 +3,8 @@ r"""The law of a sum of drawn terms, rounded towards less being told.
 **Few or many terms.** `law_of_sum` puts the terms on a grid and so takes any number of them; what
 it rounds away it rounds down.  `smoothed_lower_profile` is exact to rounding: the law of
 S + N(0, 1) is the Fourier series of its characteristic function over a period that holds all of it,
-but for a chance of `_LOST`, and as the Gaussian's decays like :math:`e^{-u^2/2}`, some hundred
-terms give it.
+but for a chance of `_LOST_CHANCE`, and as the Gaussian's decays like :math:`e^{-u^2/2}`, some
+hundred terms give it.
 
 **Steps that keep a fixed share c of the past.** A participation `age` steps before the end counts
 :math:`c^{age}`.  The steps of a run, however many, are few groups of nearly equal weight: `low` and
@@ -55,9 +55,9 @@ _MAX_CELLS = 1 << 17
 _MAX_MEANS = 400
 _PERIOD_MARGIN = 14.0  # standard deviations on either side of all means
 _LARGEST_FREQUENCY = 9.5  # e^(-u^2/2) beyond is below 1e-19
-_ERROR = 1e-12
+_SERIES_ERROR = 1e-12
 ERROR = THOUSANDS_OF_ROUNDINGS  # of a probability
-_LOST = 1e-15
+_LOST_CHANCE = 1e-15
 FARTHEST_MEAN = 500.0  # means that far away are told apart as well as any
 _THRESHOLDS = 4_000
 _SMOOTHED_THRESHOLDS = 1_200
@@ -122,7 +122,7 @@ def smoothed_lower_profile(
 ) -> ThresholdLowerProfile:
     """ours S + N(0, 1) against theirs S + N(0, 1), for a sum S of the law with this E e^{iuS}.
 
-    S is at least 0, and at most `most` but for a chance of `_LOST`; `ours` is the larger.
+    S is at least 0, and at most `most` but for a chance of `_LOST_CHANCE`; `ours` is the larger.
     """
     farthest = max(map(abs, moves)) * most
     if farthest > FARTHEST_MEAN:  # as more noise would have it
@@ -132,16 +132,16 @@ def smoothed_lower_profile(
     thresholds = np.linspace(low, max(ours * most, 0.0) + _PERIOD_MARGIN, _THRESHOLDS)
     below_ours = _smoothed_below(thresholds, most, characteristic, ours)
     below_theirs = _smoothed_below(thresholds, most, characteristic, theirs)
-    above_theirs = ndtr(-thresholds) if theirs == 0.0 else 1.0 - below_theirs + _ERROR
-    false = np.concatenate([above_theirs, below_ours + _ERROR])
-    true = np.concatenate([1.0 - below_ours - _ERROR, below_theirs - _ERROR])
+    above_theirs = ndtr(-thresholds) if theirs == 0.0 else 1.0 - below_theirs + _SERIES_ERROR
+    false = np.concatenate([above_theirs, below_ours + _SERIES_ERROR])
+    true = np.concatenate([1.0 - below_ours - _SERIES_ERROR, below_theirs - _SERIES_ERROR])
     return ThresholdLowerProfile(np.clip(false, 0.0, 1.0), np.clip(true, 0.0, 1.0))
 
 
 def _smoothed_below(
     thresholds: Array, most: float, characteristic: Characteristic, factor: float
 ) -> Array:
-    """P(factor S + N(0, 1) <= t), within `_ERROR`."""
+    """P(factor S + N(0, 1) <= t), within `_SERIES_ERROR`."""
     if factor < 0.0:
         return 1.0 - _smoothed_below(-thresholds, most, characteristic, -factor)
     if factor == 0.0:
@@ -159,12 +159,12 @@ def _smoothed_below(
 
 
 def most_of_sum(terms: Array, probability: float) -> float:
-    """A limit of the sum of drawn terms that it exceeds with a chance of `_LOST`, at most.
+    """A limit of the sum of drawn terms that it exceeds with a chance of `_LOST_CHANCE`, at most.
 
     Each term is drawn with this probability.  By Bernstein's inequality: draws are independent, or
     exclude each other.
     """
-    log, largest = -math.log(_LOST), float(terms.max(initial=0.0))
+    log, largest = -math.log(_LOST_CHANCE), float(terms.max(initial=0.0))
     variance = probability * float(terms @ terms)
     off = log * largest / 3.0
     off += math.sqrt(off * off + 2.0 * log * variance)
@@ -202,7 +202,7 @@ def _characteristic(
 
 
 def mixed_means_profile(weights: Array, sums: Array, moves: Moves) -> ThresholdLowerProfile:
-    """ours S + N(0, 1) against theirs S + N(0, 1), where S is one of few sums, none negative.
+    """The profile of ours S + N(0, 1) against theirs S + N(0, 1), S one of few sums of at least 0.
 
     Weights may be rounded down: what is missing tells nothing.
     """
@@ -427,13 +427,13 @@ def _powers(gap: float, ages: IntArray) -> Array:
 def below(thresholds: Array, draws: Draws, factor: float, *, above_truth: bool) -> Array:
     """P(factor S + N(0, 1) <= t), where S is rounded down if the result is to be above the truth.
 
-    So it is for a negative factor with S rounded up.  Within `ERROR`, either way.
+    With a negative factor S is rounded up for that.  The result is within `ERROR`.
     """
     if factor < 0.0:
         return 1.0 - below(-thresholds, draws, -factor, above_truth=not above_truth)
     if factor == 0.0:
         return np.asarray(ndtr(thresholds))
-    most = factor * draws.most(_LOST)
+    most = factor * draws.most(_LOST_CHANCE)
     low, high = -_PERIOD_MARGIN, most + _PERIOD_MARGIN
     unit = 2.0 * math.pi / (high - low)
     frequencies = unit * np.arange(1.0, math.ceil(_LARGEST_FREQUENCY / unit) + 1.0)
@@ -452,18 +452,18 @@ def below(thresholds: Array, draws: Draws, factor: float, *, above_truth: bool) 
 def within_reach(
     draws: Sequence[Draws], factors: tuple[float, float]
 ) -> tuple[float, tuple[float, float]]:
-    """How large the sums may be, and the factors, made smaller together if those are too large.
+    """The largest sum, and the factors, made smaller together if sums are too large.
 
-    That is what more noise makes of the result.
+    More noise would have the same effect.
     """
-    most = max(one.most(_LOST) for one in draws)
+    most = max(one.most(_LOST_CHANCE) for one in draws)
     farthest = max(abs(factor) for factor in factors) * most
     smaller = min(1.0, FARTHEST_MEAN / farthest) if farthest > 0.0 else 1.0
     return most, (factors[0] * smaller, factors[1] * smaller)
 
 
 def threshold_profile(draws: Draws, ours: float, theirs: float) -> ThresholdLowerProfile:
-    """ours S + N(0, 1) against theirs S + N(0, 1), rounded towards less being told.
+    """The profile of ours S + N(0, 1) against theirs S + N(0, 1), rounded towards privacy.
 
     `ours` is the larger.
     """

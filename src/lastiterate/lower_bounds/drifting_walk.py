@@ -30,7 +30,7 @@ _NO_TEST = OneTestLowerProfile(fpr=1.0, power=1.0)
 
 
 def bounded_lower_bound(run: TrainingRun) -> LowerProfile:
-    r"""Tests that tell a walk in [-D/2, D/2] that drifts to the right from one that does not.
+    r"""The profile of tests that tell a walk in [-D/2, D/2] with a drift from one without.
 
     **Bound.** The tests "x <= y" and "x > y" for all y on a grid, from the laws of the two walks.
     In long runs only the last steps are walked: X' from the lowest point and X from the highest,
@@ -62,7 +62,7 @@ def bounded_lower_bound(run: TrainingRun) -> LowerProfile:
 
 
 def _walked_steps(run: TrainingRun) -> int:
-    """How many of the last steps a grid of reasonable size can walk; 0 if too few to cross."""
+    """The number of last steps that a grid of reasonable size can walk; 0 if they cannot cross."""
     across = quantities.diameter(run) / float(quantities.noises(run)[0])
     most = min(run.steps, _MAX_WALKED_STEPS, int(_MAX_WORK / max(across, 20.0)))
     length = run.batches.batches_per_epoch

@@ -18,7 +18,7 @@ from lastiterate.profile.profile import least_misses
 _LARGEST_EPSILON = 100.0
 _RESOLUTION = 1e-10  # of epsilon
 _SUBCELLS = 8
-_IGNORED = 1e-16  # a panel whose integrand may change sign, but weighs less than this
+_IGNORED_WEIGHT = 1e-16  # a panel whose integrand may change sign, but weighs less than this
 _SERIES_ROUNDING = ulps(64 * NODES)  # in units of a panel's largest density
 
 
@@ -44,7 +44,7 @@ class Bracket:
 class ExactCurve:
     """The privacy of one pair of laws: every answer brackets the truth.
 
-    Of a guarantee that covers the pair, `lower` says what it cannot deny.
+    `lower` says what no guarantee that covers the pair can deny.
     """
 
     laws: Laws
@@ -175,7 +175,7 @@ class ExactCurve:
         mean, rest = series[:, 0], np.abs(series[:, 1:]).sum(axis=1)
         # |P_j| <= 1, so elsewhere the interpolant keeps the sign of its mean.
         mixed = rest >= np.abs(mean)
-        small = mixed & (rest * self._lengths <= _IGNORED)
+        small = mixed & (rest * self._lengths <= _IGNORED_WEIGHT)
         counted = np.where(mixed, 0.0, np.maximum(mean, 0.0)) * self._lengths
         total = float(np.maximum(atoms, 0.0).sum() + counted.sum())
         split = mixed & ~small

@@ -59,7 +59,7 @@ from lastiterate.run.training_run import TrainingRun
 _SHARES = (0.0, 0.4)  # of the slope, along the direction that remembers
 _LARGEST_DEVIATION = 10.0  # standard deviations, in any step
 _LARGEST_LAST_DEVIATION = 8.0  # standard deviations, in one or two
-_LOST = 1e-15
+_LOST_CHANCE = 1e-15
 _LARGEST_KEPT_SHARE = 0.7
 _LONGEST_PASSED_SHARE = 0.45  # of the way of a step, for one that passes
 _CHANCE_LOGS = np.arange(36.0)  # minus the logarithms of chances
@@ -128,7 +128,7 @@ def _step(run: TrainingRun) -> float:
 
 
 def _own_shift(run: TrainingRun) -> float:
-    """L/(b sigma), rounded down: both worlds scaled alike are the same result, told less well."""
+    """L/(b sigma), rounded down, which only makes the two worlds harder to tell apart."""
     noise = float(np.max(run.noise_std))
     return down(run.sensitivity / run.batches.batch_size / noise, MILLIONS_OF_ROUNDINGS)
 
@@ -242,7 +242,7 @@ def stretches(
         return
     move = 2.0 * bound * up(shift, MILLIONS_OF_ROUNDINGS)
     unit = up(curvature / (shift * size), MILLIONS_OF_ROUNDINGS)  # of gradient, to a unit of length
-    lost = 2.0 * run.steps * float(ndtr(-_LARGEST_DEVIATION)) + 2.0 * _LOST
+    lost = 2.0 * run.steps * float(ndtr(-_LARGEST_DEVIATION)) + 2.0 * _LOST_CHANCE
     if not run.batches.exact_size:
         shares, chances = _kept_shares(run)
         kept = float(shares[-1])
@@ -266,7 +266,7 @@ def stretches(
     noise, moved = math.sqrt(run.steps), move * most_participations
     length = _LARGEST_LAST_DEVIATION * noise + moved
     if penalty == 0.0 and length * unit <= _LONGEST_PASSED_SHARE * bound:
-        lost = 4.0 * float(ndtr(-_LARGEST_LAST_DEVIATION)) + 2.0 * _LOST
+        lost = 4.0 * float(ndtr(-_LARGEST_LAST_DEVIATION)) + 2.0 * _LOST_CHANCE
         yield Stretch(bound, bound - length * unit, kept, noise, moved, lost)
 
 
@@ -275,7 +275,7 @@ def _kept_shares(run: TrainingRun) -> tuple[Array, Array]:
 
     By Bernstein's inequality for the size of a batch; the last holds for all steps together.
     """
-    logs = np.append(_CHANCE_LOGS + math.log(2.0), math.log(2.0 * run.steps / _LOST))
+    logs = np.append(_CHANCE_LOGS + math.log(2.0), math.log(2.0 * run.steps / _LOST_CHANCE))
     others = run.batches.share * (run.batches.examples - 1)
     off = logs / 3.0 + np.sqrt((logs / 3.0) ** 2 + 2.0 * others * logs)
     size = run.batches.batch_size

@@ -154,7 +154,7 @@ class KinkedLosses:
 
     @cached_property
     def reach(self) -> Array:
-        """How far a start at 1 instead of 0 moves the states that steps find."""
+        """The distances by which a start at 1 instead of 0 moves the states before each step."""
         return self._flat_means(1.0, np.zeros(self.share.size))
 
     def most_exposed(self, curvature: float) -> tuple[float, int]:
@@ -263,16 +263,16 @@ class _Path:
         """The probability of an iterate on the wrong side of a kink, in either world."""
         of, first, count = self.of, self.first, self.of.share.size - self.first
         variances = of.flat_covariances[:first, 0]
-        lost = _beyond(self.flat[:, :first, 0], self.kink, variances)
+        lost = _exceeding_probability(self.flat[:, :first, 0], self.kink, variances)
         covariances = of.steps.covariances(
             tuple(of.flat_covariances[first]), first, self.curved_slopes
         )
         curved, variances = self.curved_means[:, :count, 0], covariances[:count, 0]
-        lost += _beyond(-curved, -self.kink, variances)
-        lost += _beyond(curved, self.end, variances)
-        return min(1.0, lost + self._lost_after(covariances[-1]))
+        lost += _exceeding_probability(-curved, -self.kink, variances)
+        lost += _exceeding_probability(curved, self.end, variances)
+        return min(1.0, lost + self._later_lost_probability(covariances[-1]))
 
-    def _lost_after(self, covariance: Array) -> float:
+    def _later_lost_probability(self, covariance: Array) -> float:
         """The probability of an iterate before the end of the curvature in later steps."""
         of, first = self.of, self.of.share.size
         count = of.run.steps - first
@@ -283,7 +283,7 @@ class _Path:
         states = self.curved_means[:, -1]
         means = self._means(states, first, slopes, pulls, np.zeros(count))
         covariances = of.steps.covariances(tuple(covariance), first, slopes)
-        return _beyond(-means[:, :count, 0], -self.end, covariances[:count, 0])
+        return _exceeding_probability(-means[:, :count, 0], -self.end, covariances[:count, 0])
 
     def _means(
         self, states: Array, first: int, slopes: Array, pulls: Array, shares: Array
@@ -298,7 +298,7 @@ class _Path:
         )
 
 
-def _beyond(means: Array, limit: float, variances: Array) -> float:
+def _exceeding_probability(means: Array, limit: float, variances: Array) -> float:
     """The probability that some value exceeds the limit, by a sum; in the world that does more."""
     rounding = MILLIONS_OF_ROUNDINGS * (np.abs(means) + abs(limit))
     room = limit - means - rounding

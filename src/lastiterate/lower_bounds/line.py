@@ -411,7 +411,7 @@ def to_legendre() -> Array:
 
 
 def integration_error(edges: Array, std: float, next_std: float, slope: float) -> float:
-    """How far off, in total mass, the next law is when this one is summed over its nodes."""
+    """The error of the next law, in total mass, if this one is summed over its nodes."""
     half = float(np.diff(edges).max()) / 2.0
     height, spread = _IMAGINARY * half, 2.0 * slope * _REAL * half
     exponent = (height / std) ** 2 / 2.0 + (slope * height / next_std) ** 2 / 2.0
@@ -422,7 +422,7 @@ def integration_error(edges: Array, std: float, next_std: float, slope: float) -
 
 
 def interpolation_error(edges: Array, std: float) -> float:
-    """How far off, in total mass, the interpolants of a density may be."""
+    """The largest error, in total mass, of the interpolants of a density."""
     half = float(np.diff(edges).max()) / 2.0
     exponent = (_IMAGINARY * half / std) ** 2 / 2.0
     logs = exponent + (1 - NODES) * np.log(_RHO) + np.log(2.0 / (_RHO - 1.0))

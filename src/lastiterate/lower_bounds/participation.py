@@ -109,7 +109,7 @@ class AtSteps(Participation):
 class AtDrawnPosition(Participation):
     """Participation at a position drawn once: `seen[position]` are its steps, counted from 1.
 
-    With probability `left_out` never.
+    With probability `left_out` the example never takes part.
     """
 
     seen: tuple[frozenset[int], ...]

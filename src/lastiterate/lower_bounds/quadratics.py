@@ -288,7 +288,7 @@ class Admitted:
         return np.array_equal(self.gentlest, self.steepest)
 
     def moves_alone(self) -> tuple[float, float]:
-        """How the example moves a step in each world, in shifts; the others are all alike."""
+        """The moves of a step by the example in each world, in shifts, if all others are alike."""
         if self.drift > 0.0 or self.may_be_left_out or math.isinf(self.bound):
             return 0.0, 1.0
         return -self.bound / self.sensitivity, 1.0 - self.bound / self.sensitivity

@@ -82,7 +82,7 @@ class GradientCanary(Canary):
         return [(one / norm).to(p) for one, p in zip(drawn, parameters, strict=True)]
 
     def _score(self, model: Any, start: Parameters, end: Parameters) -> float:
-        """How far the parameters moved against the direction."""
+        """The distance that the parameters moved against the direction."""
         direction = self._gradient(model, start)
         moved = zip(start, end, direction, strict=True)
         return float(sum(((a - b) * one).sum() for a, b, one in moved))

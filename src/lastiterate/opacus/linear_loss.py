@@ -37,7 +37,7 @@ from lastiterate.run.loss import Loss
 
 NORM_SLACK_OF_OPACUS = 1e-6  # Opacus divides the clip by the norm plus this
 _OF_FLOAT32 = 1e-6  # what norms in float32 may be off by
-_LARGEST = 1e100
+_LARGEST_FEATURE_BOUND = 1e100
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,12 @@ def logistic(*, feature_bound: float, bias: bool = True) -> LinearLoss:
 
 def _square(feature_bound: float, bias: bool) -> Fraction:
     """The squared norm of the longest row, the 1 of a bias included."""
-    bound = _check.number("feature_bound", feature_bound, at_least=1.0 / _LARGEST, at_most=_LARGEST)
+    bound = _check.number(
+        "feature_bound",
+        feature_bound,
+        at_least=1.0 / _LARGEST_FEATURE_BOUND,
+        at_most=_LARGEST_FEATURE_BOUND,
+    )
     return Fraction(bound) ** 2 + bias
 
 

@@ -377,7 +377,7 @@ class EpochCounter:
         sizes = loader.draws.sizes_in_pass(self._pass)
         spare = loader.ahead + (self._pass not in loader.draws.ended)
         if loader.batches.kind == POISSON and len(sizes) - self.steps > spare:
-            raise _unused(sizes[self.steps])
+            raise _unused_batch_error(sizes[self.steps])
 
     def _refuse_unused_batches(self, loader: WatchedLoader, number: int) -> None:
         """Refuse Poisson batches of the passes before this one that no step used."""
@@ -394,7 +394,7 @@ class EpochCounter:
                 continue
             looked_at += 1
             if self._pass is not None or looked_at > 1:
-                raise _unused(sizes[steps])
+                raise _unused_batch_error(sizes[steps])
 
     def _straddles_draws(self, loader: WatchedLoader, number: int) -> bool:
         """Whether passes without a step were among those that are drawn together."""
@@ -420,12 +420,12 @@ class EpochCounter:
         found = sizes.index(rows, self._next)
         if found > self._next:
             if loader.batches.kind == POISSON:
-                raise _unused(sizes[self._next])
+                raise _unused_batch_error(sizes[self._next])
             _mark_irregular(record, loader)
         self._next = found + 1
 
 
-def _unused(size: int) -> RefusedTraining:
+def _unused_batch_error(size: int) -> RefusedTraining:
     return RefusedTraining(
         f"a Poisson batch of {size:,} rows was drawn and no step was made on it, so the batches of "
         "the other steps are no Poisson batches, and an example may be in them more often",

@@ -52,7 +52,7 @@ class DrawnBatches:
         return self.sizes[number - 1]
 
 
-def _counted(sampler: Any, batches: Iterator[list[int]]) -> Iterator[list[int]]:
+def _record_batches(sampler: Any, batches: Iterator[list[int]]) -> Iterator[list[int]]:
     draws: DrawnBatches = sampler.__dict__["draws"]
     sizes: list[int] = []
     rules: list[Batches | RefusedTraining] = []
@@ -72,15 +72,15 @@ def _counted(sampler: Any, batches: Iterator[list[int]]) -> Iterator[list[int]]:
     draws.ended.add(number)
 
 
-def _watched(kind: type) -> type:
+def _watched_class(kind: type) -> type:
     def __iter__(self: Any) -> Iterator[list[int]]:
-        return _counted(self, kind.__iter__(self))  # type: ignore[attr-defined]
+        return _record_batches(self, kind.__iter__(self))  # type: ignore[attr-defined]
 
     return type(f"Watched{kind.__name__}", (kind,), {"__iter__": __iter__})
 
 
 _KINDS: dict[type, type] = {
-    kind: _watched(kind) for kind in (BatchSampler, UniformWithReplacementSampler, *SAMPLERS)
+    kind: _watched_class(kind) for kind in (BatchSampler, UniformWithReplacementSampler, *SAMPLERS)
 }
 
 
@@ -138,7 +138,9 @@ class WatchedLoader:
         draws.read = lambda: read_batches(loader)
         begun = sampler.passes if isinstance(sampler, SecretBatchSampler) else draws.passes
         first, earlier = draws.passes + 1, begun - draws.passes
-        watched = cls(batches, draws, _ahead(loader), loader.dataset, repeats, first, earlier)
+        watched = cls(
+            batches, draws, _prefetched_batches(loader), loader.dataset, repeats, first, earlier
+        )
         watched.refuse_repeated_rows()
         return watched
 
@@ -185,7 +187,7 @@ def _settings(batches: Batches, names: list[str]) -> str:
     return ", ".join(f"{name}={vars(batches)[name]!r}" for name in names)
 
 
-def _ahead(loader: DataLoader[Any]) -> int:
+def _prefetched_batches(loader: DataLoader[Any]) -> int:
     return int(loader.num_workers * (loader.prefetch_factor or 2))
 
 
@@ -195,7 +197,7 @@ def _batches(loader: DataLoader[Any], sampler: Any) -> Batches:
         raise _unknown(f"batches are drawn by a {type(sampler).__name__}")
     examples = len(loader.dataset)
     if issubclass(kind, SecretBatchSampler):
-        return _in_secret(sampler, examples)
+        return _secret_rule(sampler, examples)
     if kind is UniformWithReplacementSampler:
         return _poisson(loader, sampler, examples)
     single = sampler.sampler
@@ -234,7 +236,7 @@ def _poisson(loader: DataLoader[Any], sampler: Any, examples: int) -> Batches:
     return Batches.poisson(examples, rate, len(sampler))
 
 
-def _in_secret(sampler: SecretBatchSampler, examples: int) -> Batches:
+def _secret_rule(sampler: SecretBatchSampler, examples: int) -> Batches:
     rule = sampler.rule
     if rule.examples != examples:
         raise _unknown("the sampler is of another data set than the loader")

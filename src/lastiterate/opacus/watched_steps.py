@@ -59,8 +59,8 @@ LONG_ROW = (
 LARGE_RESIDUAL = "an output's gradient was longer than {bound:.9g}, so the loss is a different one"
 UNBALANCED = "the classes' gradients did not add up to 0, as those of cross-entropy do"
 _BUFFER = "the buffer"
-_GHOST = DPOptimizerFastGradientClipping
-_PRECISE = (torch.float32, torch.float64)
+_GHOST_OPTIMIZER = DPOptimizerFastGradientClipping
+_PRECISE_TYPES = (torch.float32, torch.float64)
 SMALLER_LAST_BATCH = (
     "the last batch of a pass is smaller than the others, since batch_size does not divide the "
     "number of examples: use drop_last=True"
@@ -85,9 +85,9 @@ _OTHER_CLASSES = {
     ),
 }
 Tensors = list[torch.Tensor]
-_COMPARED = 65_536  # numbers of a parameter that are compared, at least
+_LEAST_COMPARED_NUMBERS = 65_536  # numbers of a parameter that are compared, at least
 _WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
-_NOISED: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
+_NOISED_ONES: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
 _WRAPPED = "the optimizer that Opacus wraps (original_optimizer)"
 
 
@@ -111,10 +111,10 @@ class WatchedGradients:
         self._kept = False
         self._rows = self._passes = 0
         if is_ghost(optimizer):
-            self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._passed)
+            self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._count_pass)
             optimizer.zero_grad = self._between_passes(optimizer.zero_grad)
         elif hasattr(optimizer, "clip_and_accumulate"):
-            optimizer.clip_and_accumulate = self._inspecting(optimizer.clip_and_accumulate)
+            optimizer.clip_and_accumulate = self._with_inspection(optimizer.clip_and_accumulate)
 
     def rows(self) -> int:
         """The number of rows since the last call, whose clipped gradients were added up."""
@@ -134,7 +134,7 @@ class WatchedGradients:
         return clips
 
     def refuse_kept_batches(self) -> None:
-        """Refuse rows that were those of an earlier batch, too."""
+        """Refuse rows that an earlier batch had already."""
         if self._kept:
             self._refuse(
                 "rows of an earlier batch were used again, so their examples are in more steps "
@@ -181,7 +181,7 @@ class WatchedGradients:
         if self._others is not None:
             self._others.settle()
 
-    def _inspecting(self, clip_and_accumulate: Callable[[], None]) -> Callable[[], None]:
+    def _with_inspection(self, clip_and_accumulate: Callable[[], None]) -> Callable[[], None]:
         def inspect_and_clip() -> None:
             self.inspect()
             clip_and_accumulate()
@@ -239,7 +239,7 @@ class WatchedGradients:
             )
         return self._clipping.max_grad_norm
 
-    def _passed(self, parameter: Any) -> None:
+    def _count_pass(self, parameter: Any) -> None:
         """Count a backward pass; the second of a batch sums its clipped gradients."""
         self._passes += 1
         self._clips.append(self._clip())
@@ -315,7 +315,7 @@ class WatchedGradients:
 
 
 def parameter_uses(loss: torch.Tensor) -> Counter[int]:
-    """How often each parameter, by its id, is used in what a tensor was computed from."""
+    """The number of uses of each parameter, by its id, in the computation of a tensor."""
     uses: Counter[int] = Counter()
     waiting = [] if loss.grad_fn is None else [loss.grad_fn]
     seen = set(waiting)
@@ -359,7 +359,7 @@ class _ForwardPasses:
         return passes
 
     def calls(self, module: Any) -> int:
-        """The calls of a module since then that a backward pass may go through."""
+        """The calls of a module since the last `take` that a backward pass may go through."""
         return self._calls[id(module)]
 
     def _begin(self, module: Any, _: Any) -> None:
@@ -539,7 +539,7 @@ class OptimizerStep:
 
 def is_ghost(optimizer: Any) -> bool:
     """Whether the optimizer uses ghost clipping, which holds no gradients of single examples."""
-    return type(optimizer) is _GHOST
+    return type(optimizer) is _GHOST_OPTIMIZER
 
 
 def read_step(optimizer: Any, clips: Iterable[Any] = ()) -> OptimizerStep:
@@ -548,7 +548,7 @@ def read_step(optimizer: Any, clips: Iterable[Any] = ()) -> OptimizerStep:
     Its clip is the largest of them, and its noise multiplier is in units of that.  Raises
     `RefusedTraining` if the sensitivity is unknown.
     """
-    if type(optimizer) not in (DPOptimizer, _GHOST):
+    if type(optimizer) not in (DPOptimizer, _GHOST_OPTIMIZER):
         name = type(optimizer).__name__
         why, instead = _OTHER_CLASSES.get(name, (f"{name} is not supported", _FLAT))
         raise RefusedTraining(why, instead=instead)
@@ -619,7 +619,7 @@ def step_deviations(optimizer: Any, *, even: bool) -> Iterator[str]:
     yield from optimizer_deviations(optimizer.original_optimizer)
     if not even:
         yield SMALLER_LAST_BATCH
-    if any(one.dtype not in _PRECISE for one in optimizer.params):
+    if any(one.dtype not in _PRECISE_TYPES for one in optimizer.params):
         yield "parameters have less precision than float32"
 
 
@@ -659,7 +659,7 @@ class SavedTensor(NamedTuple):
     def of(cls, tensor: torch.Tensor) -> SavedTensor:
         # Of a large one some numbers, evenly: who writes to it hardly leaves out just these.
         flat = tensor.detach().reshape(-1)
-        content = digest_of([flat[:: max(1, len(flat) // _COMPARED)]])
+        content = digest_of([flat[:: max(1, len(flat) // _LEAST_COMPARED_NUMBERS)]])
         return cls((tensor.data_ptr(), write_count(tensor)), tensor.dtype, content)
 
     def is_that_of(self, tensor: torch.Tensor, *, thorough: bool) -> bool:
@@ -701,7 +701,7 @@ class OtherSteps:
         if self._begun and self._found is not None:
             raise _other_step(self._found, "between two private steps")
         self._found, self._bare, self._begun, self._noised = None, False, True, True
-        _NOISED.add(self.optimizer.original_optimizer)
+        _NOISED_ONES.add(self.optimizer.original_optimizer)
 
     def refuse_bare_steps(self) -> None:
         """Refuse if a step without noise was made after the last private one."""
@@ -709,7 +709,7 @@ class OtherSteps:
             raise _other_step(self._found, "after the last private step")
 
     def refuse_unseen_steps(self) -> None:
-        """Refuse if the wrapped optimizer made steps, and none of them was a private one."""
+        """Refuse if the wrapped optimizer made steps, but no private step."""
         if not self._begun and self._found == _WRAPPED:
             raise RefusedTraining(
                 "Opacus' optimizer made steps that the accountant did not see: attach_step_hook "
@@ -748,8 +748,8 @@ def _watch_all_optimizers() -> None:
 
 
 def _before_step(stepping: Any, *_: Any) -> None:
-    noised, owner = stepping in _NOISED, _stepping_now(stepping)
-    _NOISED.discard(stepping)
+    noised, owner = stepping in _NOISED_ONES, _stepping_now(stepping)
+    _NOISED_ONES.discard(stepping)
     for watch in list(_WATCHES):
         others = owner is not None and owner is not watch.optimizer and _adds_noise(owner)
         watch.saw(stepping, private=noised or others)
@@ -761,7 +761,7 @@ def _after_step(stepping: Any, *_: Any) -> None:
 
 
 def _adds_noise(optimizer: DPOptimizer) -> bool:
-    """Whether it does, and an accountant is told of each of its steps."""
+    """Whether an optimizer adds noise, and tells an accountant of each of its steps."""
     return optimizer.noise_multiplier > 0.0 and optimizer.step_hook is not None
 
 

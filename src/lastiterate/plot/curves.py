@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LENGTHS, _FURTHER = 25, 100
+_LENGTHS, _FURTHER_LENGTHS = 25, 100
 _COSTLY_LENGTHS, _COSTLY_FURTHER = 7, 3  # where a point takes seconds
 _LOWER = "lower bound"
 _RATES = np.concatenate([np.geomspace(1e-5, 0.02, 80), np.linspace(0.021, 0.5, 160)])
@@ -55,12 +55,12 @@ _EPSILONS = np.concatenate(
 )
 Drawable = PrivacyReport | PrivacyProfile | Mapping[str, PrivacyProfile]
 _DECADES = 5  # below the delta that is marked
-_FURTHEST = 4.0  # in epsilons at that delta
+_FURTHEST_SHOWN_EPSILON = 4.0  # in epsilons at that delta
 _LEAST_DELTA = 1e-300
 _PROFILE_POINTS = 241
 Results = Mapping[str, Mapping[float, Sequence[float]]]
 _MAX_DRAWN_STEPS = 1_200  # more steps than this are drawn as bands
-_FAINTEST = 1e-6  # of a per-step sensitivity; less is not shown
+_LEAST_SHOWN_SHIFT = 1e-6  # of a per-step sensitivity; less is not shown
 _MAX_STEMS = 120
 _MAX_MARKED_POINTS = 60  # so few points are marked one by one
 
@@ -118,7 +118,7 @@ def usual_steps(run: TrainingRun) -> list[int]:
     Whole epochs where these are drawn anew.
     """
     epoch = run.batches.batches_per_epoch
-    points, further = _LENGTHS, _FURTHER
+    points, further = _LENGTHS, _FURTHER_LENGTHS
     if run.batches.resampling is Resampling.EACH_STEP or not NON_CONVEX.unmet(run):
         points, further = _COSTLY_LENGTHS, _COSTLY_FURTHER
         epoch = max(1, run.steps // 10)
@@ -136,7 +136,7 @@ def usual_steps(run: TrainingRun) -> list[int]:
 
 
 def stopped(run: TrainingRun, steps: int) -> TrainingRun:
-    """The run with so many steps in place of its own number."""
+    """The run with this many steps in place of its own number."""
     _check.count("steps", steps, at_least=1)
     if not (run.is_constant and run.batches.any_length):
         _check.count("steps", steps, at_least=1, at_most=run.steps)
@@ -299,7 +299,7 @@ def _frame(profiles: list[PrivacyProfile], delta: float, best: float) -> tuple[f
     for decade in range(_DECADES, 0, -1):
         floor = max(delta * 10.0**-decade, _LEAST_DELTA)
         reach = min(profile.epsilon(floor) for profile in profiles)
-        if reach <= _FURTHEST * best:
+        if reach <= _FURTHEST_SHOWN_EPSILON * best:
             return floor, reach
     return max(delta / 10.0, _LEAST_DELTA), 2.0 * best
 
@@ -459,7 +459,7 @@ def _draw_distance(axes: Axes, distance: Array, diameter: float) -> None:
 
 def _draw_shifts(axes: Axes, shifts: Array, schedule: ShiftSchedule, *, composed: bool) -> None:
     steps = np.arange(1.0, shifts.size + 1.0)
-    visible = np.where(shifts > _FAINTEST, shifts, math.nan)
+    visible = np.where(shifts > _LEAST_SHOWN_SHIFT, shifts, math.nan)
     scale(axes, "y", [*visible[np.isfinite(visible)].tolist(), 1.0, 0.2], logs=True)
     bottom = axes.get_ylim()[0]
     added = schedule.sensitivities / schedule.sensitivities.max()

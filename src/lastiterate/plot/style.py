@@ -389,7 +389,7 @@ def write_picture(figure: Figure, path: Path, **settings: Any) -> None:
 
 
 def check(out: str | Path) -> list[Path]:
-    """The files that `save` would write, none of which is another's."""
+    """The files that `save` would write; an error if one of them holds anything else."""
     path = Path(out)
     paths = [path]
     if path.suffix not in _METADATA:

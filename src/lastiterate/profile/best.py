@@ -94,20 +94,20 @@ class FallbackProfile(PrivacyProfile):
         return f"FallbackProfile({self.usual!r}, below={self._below:.1e})"
 
     @cached_property
-    def _other(self) -> PrivacyProfile:
+    def _other_profile(self) -> PrivacyProfile:
         return self._make()
 
     def deltas(self, epsilons: Array) -> Array:
         deltas = np.array(self.usual.deltas(epsilons), dtype=np.float64)
         small = deltas < self._below
         if np.any(small):
-            deltas[small] = np.minimum(deltas[small], self._other.deltas(epsilons[small]))
+            deltas[small] = np.minimum(deltas[small], self._other_profile.deltas(epsilons[small]))
         return deltas
 
     def epsilon(self, delta: float) -> float:
         usual = self.usual.epsilon(delta)
         if delta < self._below or math.isinf(usual):
-            return min(usual, self._other.epsilon(delta))
+            return min(usual, self._other_profile.epsilon(delta))
         return usual
 
     def _tradeoff_at(self, alpha: float) -> float:

@@ -104,11 +104,11 @@ def _compose_rounded(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
     whole = Rounding(0.0, 0.0)
     for profile in profiles:
         whole = whole.beside(_rounding(profile) or Rounding(0.0, 0.0))
-    return RoundedProfile(compose(*map(_exact, profiles)), whole)
+    return RoundedProfile(compose(*map(_without_rounding, profiles)), whole)
 
 
 def _rounding(profile: PrivacyProfile) -> Rounding | None:
-    """How far the result is from the exact one; None where that is not told apart."""
+    """The distance of the result from the exact one; None if a profile does not separate it."""
     if isinstance(profile, RoundedProfile):
         return profile.rounding
     if isinstance(profile, BestProfile):
@@ -117,14 +117,14 @@ def _rounding(profile: PrivacyProfile) -> Rounding | None:
     return None
 
 
-def _exact(profile: PrivacyProfile) -> PrivacyProfile:
+def _without_rounding(profile: PrivacyProfile) -> PrivacyProfile:
     """The guarantee of the exact result."""
     if _rounding(profile) is None:
         return profile
     if isinstance(profile, RoundedProfile):
         return profile.exact
     assert isinstance(profile, BestProfile)
-    return BestProfile([_exact(one) for one in profile.profiles])
+    return BestProfile([_without_rounding(one) for one in profile.profiles])
 
 
 def _simplify(profile: PrivacyProfile) -> PrivacyProfile:
@@ -150,7 +150,7 @@ def _compose_best(profiles: list[PrivacyProfile]) -> PrivacyProfile:
 
 
 def _relevant(best: BestProfile) -> PrivacyProfile:
-    """`best` without the profiles that are the least at none of some epsilons.
+    """`best` without the profiles that are the least at no sampled epsilon.
 
     The result is still valid, and a curve may take long to be written out.
     """
@@ -357,7 +357,7 @@ class MixtureCompositionProfile(PrivacyProfile):
         return at_least(averaged(self.more.weights, values, alpha), ulps=16.0)
 
     def gdp(self) -> float:
-        """mu: the squares of the two largest add up."""
+        """The mu of the composition: the squares of the largest mu of both add up to its square."""
         return at_least(math.hypot(self.profile.gdp(), self.more.gdp()), ulps=2.0)
 
     def __repr__(self) -> str:

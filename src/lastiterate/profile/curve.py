@@ -46,7 +46,7 @@ _USUAL_MULTIPLIER, _LARGEST_KNOT = 4.0, 12.0
 _LEAST_DELTA = 1e-300
 _LARGEST_PARAMETRIC_EPSILON = 600.0
 _TABLE_POINTS = 200
-_TAIL = 1e-14
+_TAIL_DELTA = 1e-14
 _USUAL_DELTA = 1e-5
 
 
@@ -120,7 +120,7 @@ class ParametricProfile(PrivacyProfile):
     _lost: float
 
     @abstractmethod
-    def _at(self, multiplier: float) -> tuple[float, float]:
+    def _point_at(self, multiplier: float) -> tuple[float, float]:
         """An epsilon, and a delta that holds there."""
 
     def deltas(self, epsilons: Array) -> Array:
@@ -133,10 +133,10 @@ class ParametricProfile(PrivacyProfile):
         """delta at the largest multiplier whose epsilon does not exceed this one."""
 
         def excess(negative: float) -> float:
-            return self._at(-negative)[0] - epsilon
+            return self._point_at(-negative)[0] - epsilon
 
         epsilon = min(epsilon, _LARGEST_PARAMETRIC_EPSILON)
-        least, delta = self._at(0.0)
+        least, delta = self._point_at(0.0)
         if not least <= _LARGEST_PARAMETRIC_EPSILON:
             return 1.0
         if least < epsilon:
@@ -144,7 +144,7 @@ class ParametricProfile(PrivacyProfile):
             largest = -self._largest_multiplier
             if (beyond := excess(largest)) > 0.0:
                 largest = close_in(excess, largest, beyond, 0.0, least - epsilon, self._tolerance)
-            delta = self._at(-largest)[1] if excess(largest) <= 0.0 else 1.0
+            delta = self._point_at(-largest)[1] if excess(largest) <= 0.0 else 1.0
         else:
             # It falls by no more than e^epsilon grows.
             delta = up(delta + math.expm1(least) - math.expm1(epsilon), THOUSANDS_OF_ROUNDINGS)
@@ -156,18 +156,18 @@ class ParametricProfile(PrivacyProfile):
             return math.inf
 
         def excess(multiplier: float) -> float:
-            return math.log(max(self._at(max(multiplier, 0.0))[1], _LEAST_DELTA) / target)
+            return math.log(max(self._point_at(max(multiplier, 0.0))[1], _LEAST_DELTA) / target)
 
         multiplier = least_met(
             excess, _USUAL_MULTIPLIER, tolerance=self._tolerance, farthest=self._largest_multiplier
         )
-        return math.inf if multiplier is None else self._at(max(multiplier, 0.0))[0]
+        return math.inf if multiplier is None else self._point_at(max(multiplier, 0.0))[0]
 
     @cached_property
     def _curve(self) -> tuple[Array, Array]:
         """Epsilons and deltas of the knots."""
         multipliers = np.linspace(0.0, _LARGEST_KNOT, self._knots)
-        epsilons, deltas = np.transpose([self._at(each) for each in multipliers.tolist()])
+        epsilons, deltas = np.transpose([self._point_at(each) for each in multipliers.tolist()])
         finite = np.isfinite(epsilons) & (epsilons < _LARGEST_PARAMETRIC_EPSILON)
         return np.maximum.accumulate(epsilons[finite]), np.minimum.accumulate(deltas[finite])
 
@@ -188,7 +188,7 @@ class Curve:
         object.__setattr__(self, "deltas", deltas)
 
     def losses(self) -> LossCells:
-        """The privacy losses that the points of the curve allow; both directions are alike."""
+        """The privacy losses that the points of the curve allow, the same in both directions."""
         at = self.cell * np.arange(self.deltas.size)
         shrunk, less = float(np.exp(-self.cell)), float(-np.expm1(-self.cell))
         falls = np.append(self.deltas[:-1] - self.deltas[1:], 0.0)
@@ -209,7 +209,7 @@ class Curve:
 def tabulated(profile: PrivacyProfile) -> Curve:
     """The curve of a guarantee, as far as anything of it is left."""
     left = float(profile.deltas(np.array([1e9]))[0])
-    reach = profile.epsilon(min(1.01 * left + _TAIL, 1.0 - _TAIL))
+    reach = profile.epsilon(min(1.01 * left + _TAIL_DELTA, 1.0 - _TAIL_DELTA))
     cell = min(max(reach, ulps(1)), 1e9) / _TABLE_POINTS
     usual = profile.epsilon(_USUAL_DELTA)
     if cell < usual < reach:

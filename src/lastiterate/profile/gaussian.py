@@ -29,10 +29,10 @@ from lastiterate.profile.profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import averaged
 
 _ROOT_HALF = math.sqrt(0.5)
-_CELLS_AT_ONCE = 1 << 20
+_CELLS_AT_ONCE = 1 << 20  # of an array, for the sake of memory
 _LEVEL_RATIO = 2e-3  # by which levels are rounded up at most, at every draw
 _LEAST_LEVEL = 1e-4  # of the largest level: what is below is raised to it
-_LEVELS_AT_ONCE = 256
+_LEVELS_AT_ONCE = 256  # of one law, each with all of the other
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class GaussianMixtureProfile(PrivacyProfile):
 def several_draws(
     one: GaussianMixtureProfile, count: int, *, density: float = 1.0
 ) -> GaussianMixtureProfile:
-    """The law of the sum of so many draws, rounded up.
+    """The law of the sum of this many draws, rounded up.
 
     `density` is the most by which their joint law may exceed that of independent draws, relative
     to it; the sums that are worst then have that much more weight.

@@ -104,7 +104,7 @@ class GroupProfile(PrivacyProfile):
         return ChordCurve(self.epsilon, self._separate_deltas)
 
     @cached_property
-    def _far(self) -> float:
+    def _least_far_delta(self) -> float:
         """The least delta of some finite epsilons, which holds beyond all of them."""
         return min(self._delta(finite) for finite in _LARGE_EPSILONS)
 
@@ -112,11 +112,11 @@ class GroupProfile(PrivacyProfile):
         if math.isinf(epsilon):
             if self._profile.delta(math.inf) == 0.0:
                 return 0.0
-            return self._far
+            return self._least_far_delta
         cells = {epsilon / self._size / _CELLS_OF_MEAN, self._scale / _CELLS_OF_SCALE}
         found = min(self._by_cells(epsilon, cell) for cell in cells)
         # Cells that wide miss the best exponents, and no curve rises.
-        return min(found, self._far) if epsilon > _LARGE_EPSILONS[-1] else found
+        return min(found, self._least_far_delta) if epsilon > _LARGE_EPSILONS[-1] else found
 
     def _by_cells(self, epsilon: float, cell: float) -> float:
         """The least sum over exponents that are whole cells away from their mean."""
@@ -156,8 +156,9 @@ def for_pair(profile: PrivacyProfile) -> PrivacyProfile:
 class PairProfile(PrivacyProfile):
     r"""Any guarantee, for data sets that are two steps apart.
 
-    From :math:`P \le e^a Q + \delta(a)` and :math:`Q \le e^b R + \delta(b)`, for any split
-    :math:`a + b = \varepsilon`: :math:`P \le e^\varepsilon R + \delta(a) + e^a \delta(b)`.
+    If :math:`P \le e^a Q + \delta(a)` and :math:`Q \le e^b R + \delta(b)`, then
+    :math:`P \le e^\varepsilon R + \delta(a) + e^a \delta(b)` for any split
+    :math:`a + b = \varepsilon`.
     """
 
     def __init__(self, profile: PrivacyProfile) -> None:

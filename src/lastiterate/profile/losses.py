@@ -50,10 +50,10 @@ from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _CELL_WIDTH = 0.08
 _LARGEST_DEVIATION = 9.0  # standard deviations, beyond which there is 1e-19
-_NEGLIGIBLE = 1e-18
+_NEGLIGIBLE_MASS = 1e-18
 _LARGEST_LOSS = 700.0  # a loss beyond which a likelihood ratio is no number
 _LARGEST_LEVEL = 25.0  # an amount so large that it is taken for infinite
-_MOST_LOST = 0.5  # beyond which no guarantee is of any use
+_LARGEST_LOST_MASS = 0.5  # beyond which no guarantee is of any use
 _CELLS = 1 << 15
 _TAIL_LOG = 38.0  # minus the logarithm of the mass beyond the grid
 _TILTS = 40
@@ -132,7 +132,7 @@ def shift_losses(levels: Array, masses: Array, *, two_sided: bool = False) -> li
     kept = (levels <= _LARGEST_LEVEL) & (masses > 0.0)
     levels, masses = levels[kept], masses[kept]
     lost = max(1.0 - math.fsum(masses), 0.0) + ulps(1)
-    if not lost < _MOST_LOST:
+    if not lost < _LARGEST_LOST_MASS:
         return [_NOTHING_PROMISED] * (1 if two_sided else 2)
     edges = _edges(levels, masses)
     ratios, error = _log_ratios(levels, masses, lost, edges)
@@ -158,7 +158,7 @@ def _edges(levels: Array, masses: Array) -> Array:
     if top > _LARGEST_DEVIATION + 1.0:
         tops = np.linspace(_LARGEST_DEVIATION, top, 33)
         left = ndtr(levels - tops[:, None]) @ masses
-        top = float(tops[min(int(np.searchsorted(-left, -_NEGLIGIBLE)), tops.size - 1)])
+        top = float(tops[min(int(np.searchsorted(-left, -_NEGLIGIBLE_MASS)), tops.size - 1)])
     return np.linspace(-_LARGEST_DEVIATION, top, int((top + _LARGEST_DEVIATION) / _CELL_WIDTH) + 2)
 
 
@@ -333,7 +333,7 @@ class LossSum:
         self._offset = 0
 
     def include(self, cells: LossCells, times: int) -> None:
-        """Add so many independent losses of one kind."""
+        """Add this many independent losses of one kind."""
         reach = self._reach
         grid = cells.on_grid(self._cell, least=-reach.high, most=reach.most)
         first, masses = grid.first, grid.masses
@@ -471,13 +471,13 @@ class RunningSum:
 
     def profile(self, more: Sequence[Repeated]) -> SummedLossesProfile:
         """The guarantee of all of them and of these."""
-        sums = self._with(more)
+        sums = self._sums_with(more)
         if not sums or any(one.log_mass_beyond > _LARGEST_LOG_BEYOND for one in sums):
             self._sums = self._transform_anew(more)
-            sums = self._with(more)
+            sums = self._sums_with(more)
         return SummedLossesProfile.of_sums(sums)
 
-    def _with(self, more: Sequence[Repeated]) -> list[LossSum]:
+    def _sums_with(self, more: Sequence[Repeated]) -> list[LossSum]:
         if any(len(one.directions) > len(self._sums) for one in more):
             return []
         sums = [copy.copy(one) for one in self._sums]
@@ -489,7 +489,11 @@ class RunningSum:
         own = [Repeated(self._losses_of(kind), times) for kind, times in self._times.items()]
         ways = max(len(one.directions) for one in [*own, *more])
         sums = [
-            LossSum(_reach_with_room([(_way(one, way), one.times) for one in [*own, *more]]))
+            LossSum(
+                _reach_with_room(
+                    [(_losses_of_direction(one, way), one.times) for one in [*own, *more]]
+                )
+            )
             for way in range(ways)
         ]
         for one in own:
@@ -499,10 +503,10 @@ class RunningSum:
 
 def _include(sums: Sequence[LossSum], result: Repeated) -> None:
     for way, one in enumerate(sums):
-        one.include(_way(result, way), result.times)
+        one.include(_losses_of_direction(result, way), result.times)
 
 
-def _way(result: Repeated, way: int) -> LossCells:
+def _losses_of_direction(result: Repeated, way: int) -> LossCells:
     """The losses of one direction; a result that has one only is the same in both."""
     return result.directions[way % len(result.directions)]
 

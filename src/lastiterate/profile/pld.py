@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-_TAIL = 1e-15
+_TAIL_DELTA = 1e-15
 _MAX_CELLS = 2_000_000
 _LEAST_CELLS = 16
 
@@ -206,7 +206,7 @@ def least_discretization(profile: PrivacyProfile) -> float:
 def _reach(profile: PrivacyProfile) -> float:
     """An epsilon beyond which next to nothing is left (what is left becomes infinite loss)."""
     floor = float(profile.deltas(np.array([1e9]))[0])
-    return max(min(profile.epsilon(min(floor * 1.01 + _TAIL, 1.0 - _TAIL)), 1e9), 1e-12)
+    return max(min(profile.epsilon(min(floor * 1.01 + _TAIL_DELTA, 1.0 - _TAIL_DELTA)), 1e9), 1e-12)
 
 
 def convex_envelope(epsilons: Array, deltas: Array) -> Array:
@@ -253,7 +253,7 @@ def cell_of(pld: PrivacyLossDistribution) -> float:
 
 
 def size_of(pld: PrivacyLossDistribution) -> int:
-    """How many cells the larger direction has."""
+    """The number of cells of the larger direction."""
     return max(int(pmf.size) for pmf in _directions(pld))
 
 

@@ -182,9 +182,9 @@ class PureProfile(PrivacyProfile):
 def averaged(weights: Array, divergences: Array, order: float) -> float:
     """log of the average of e^((order - 1) divergence), over order - 1: joint convexity.
 
-    As the largest divergence less what the others fall short of it, so that nothing overflows, and
-    nothing cancels for orders near 1; weight that is missing counts as the largest.  Rounded up
-    but for the last difference.
+    It is computed as the largest divergence less what the others fall short of it, so that nothing
+    overflows, and nothing cancels for orders near 1; missing weight counts as the largest.  It is
+    rounded up but for the last difference.
     """
     top, less = float(divergences.max()), order - 1.0
     if less == 0.0:

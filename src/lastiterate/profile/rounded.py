@@ -88,21 +88,23 @@ class RoundedProfile(PrivacyProfile):
         """The least over several kappa, rounded up; far out, that of some smaller epsilon."""
         known = self._separate_deltas(epsilons)
         far = epsilons > _LARGE_EPSILONS[-1]
-        return np.where(far, np.minimum(known, self._far), known) if np.any(far) else known
+        return (
+            np.where(far, np.minimum(known, self._least_far_delta), known) if np.any(far) else known
+        )
 
     @cached_property
-    def _far(self) -> float:
+    def _least_far_delta(self) -> float:
         return float(self._separate_deltas(np.array(_LARGE_EPSILONS)).min())
 
     def _separate_deltas(self, epsilons: Array) -> Array:
         mu, failure = self.rounding.mu, self.rounding.failure
         if mu == 0.0:
-            return self._at(epsilons, 0.0, 0.0, failure)
+            return self._deltas_with(epsilons, 0.0, 0.0, failure)
         if not math.isfinite(mu):
             return np.ones_like(epsilons)
         between = GaussianProfile(mu)
         found = [
-            self._at(epsilons, kappa, between.delta(kappa), failure)
+            self._deltas_with(epsilons, kappa, between.delta(kappa), failure)
             for kappa in (multiple * mu for multiple in _MULTIPLES)
         ]
         return np.asarray(np.min(found, axis=0))
@@ -136,7 +138,7 @@ class RoundedProfile(PrivacyProfile):
             return super().epsilon(delta)
         return at_least(found + 2.0 * kappa, ulps=4.0)
 
-    def _at(self, epsilons: Array, kappa: float, between: float, failure: float) -> Array:
+    def _deltas_with(self, epsilons: Array, kappa: float, between: float, failure: float) -> Array:
         # Rounded down: less of epsilon is left for the exact result.
         left = epsilons - up(2.0 * kappa, MILLIONS_OF_ROUNDINGS)
         left = left - FEW_ROUNDINGS * np.minimum(epsilons, 1e300)

@@ -91,7 +91,7 @@ class Tries:
 
     @cached_property
     def mean(self) -> float:
-        """How many there are on average, rounded up."""
+        """The average number of tries, rounded up."""
         log = math.log(self.stop)
         often = -log if self.shape == 0.0 else -math.expm1(self.shape * log) / self.shape
         return at_least((1.0 - self.stop) / (self.stop * often), ulps=64.0)

@@ -241,7 +241,7 @@ class Refusal:
 
 
 def refusals(report: PrivacyReport) -> list[Refusal]:
-    """What would make more bounds for such batches apply, each hypothesis once; no stages."""
+    """The unmet hypotheses of more bounds for such batches, each once; no stages of bounds."""
     concerned: dict[Unmet, list[str]] = {}
     for id_, reasons in report.unmet.items():
         about = id_ in CATALOGUE and CATALOGUE[id_].is_about(report.run)
@@ -277,7 +277,7 @@ def _advice_on_whole_epochs(report: PrivacyReport, delta: float) -> Iterator[str
 
 
 def _advice_on_the_step(run: TrainingRun) -> Iterator[str]:
-    """What would let epsilon level off as steps are added, where it does not."""
+    """A sentence on what would let epsilon level off, if it does not."""
     ends = curvature(run)
     if not ends[0] > 0.0:
         yield (
@@ -335,14 +335,14 @@ def _advice_on_release_noise(report: PrivacyReport, delta: float) -> Iterator[st
 
 
 def _takes_long(run: TrainingRun) -> bool:
-    """Whether certificates for so many positions take more than a few seconds."""
+    """Whether certificates for this many positions take more than a few seconds."""
     each = run.batches.resampling is Resampling.EACH_STEP
     positions = 1 if each else min(run.batches.batches_per_epoch, _MAX_SOLVED_POSITIONS)
     return positions * run.steps > _MAX_QUICK_WORK
 
 
 def _final_move(run: TrainingRun) -> float:
-    """How far a gradient of the last steps moves the parameters in the end."""
+    """The distance that a gradient of the last steps moves the parameters in the end."""
     return _last_value(run.step_size) * (1.0 - run.dampening) / (1.0 - _last_value(run.momentum))
 
 

@@ -50,8 +50,8 @@ _CLIPPED = (
 )
 _DELTAS = (1e-3, 1e-5)
 _STEPS, _EPOCHS = (10, 20, 40, 80, 160, 320, 640), (5, 10, 20, 40, 80, 160, 320)
-_OURS, _OTHER = "#1f5fa8", "#7a7a7a"
-_BLUES = (_OURS, "#4c9ac9", "#12355b")
+_BLUE, _GREY = "#1f5fa8", "#7a7a7a"
+_BLUES = (_BLUE, "#4c9ac9", "#12355b")
 _REDS = ("#b5432a", "#e0a698", "#6e2415")
 _RATES = np.linspace(0.0, 1.0, 401)
 _SHARES = (0.0025, 0.005, 0.01, 0.02, 0.04)
@@ -68,7 +68,7 @@ _COLUMNS: tuple[tuple[Batches, float], ...] = (
 _MNIST = "a folder with MNIST"
 
 
-def _published(what: str, run: TrainingRun) -> PrivacyProfile:
+def _profile_of(what: str, run: TrainingRun) -> PrivacyProfile:
     return CATALOGUE[f"published/{what}"].profile(run)
 
 
@@ -78,9 +78,9 @@ def table_1() -> Table:
     for epochs, values in items.TABLE_1.items():
         run = runs.mnist(epochs, 0.002)
         ours = (
-            _published("bok-su-altschuler/cyclic-composition", run).epsilon(_DELTA),
-            _published("ye-shokri/fixed-order", run).epsilon(_DELTA),
-            _published("bok-su-altschuler/cyclic", run).epsilon(_DELTA),
+            _profile_of("bok-su-altschuler/cyclic-composition", run).epsilon(_DELTA),
+            _profile_of("ye-shokri/fixed-order", run).epsilon(_DELTA),
+            _profile_of("bok-su-altschuler/cyclic", run).epsilon(_DELTA),
         )
         names = ("composition", "Renyi", "last iterate")
         cells += [
@@ -97,10 +97,10 @@ def table_3() -> Table:
     for epochs, values in items.TABLE_3.items():
         run = runs.mnist(epochs, 0.002)
         ours = [
-            _published("bok-su-altschuler/cyclic-composition", run).gdp(),
+            _profile_of("bok-su-altschuler/cyclic-composition", run).gdp(),
             clt.estimate(runs.mnist(epochs, 0.002, _SAMPLED)).mu,
             *(
-                _published("bok-su-altschuler/cyclic", runs.mnist(epochs, lam)).gdp()
+                _profile_of("bok-su-altschuler/cyclic", runs.mnist(epochs, lam)).gdp()
                 for lam in items.REGULARISERS
             ),
         ]
@@ -124,10 +124,10 @@ def table_4() -> Table:
         both = [runs.mnist(epochs, lam) for lam in items.REGULARISERS]
         sampled = runs.mnist(epochs, 0.002, _SAMPLED)
         ours = [
-            _published("bok-su-altschuler/cyclic-composition", both[0]).epsilon(_DELTA),
-            _published("bok-su-altschuler/sampled-composition", sampled).epsilon(_DELTA),
-            *(_published("ye-shokri/fixed-order", run).epsilon(_DELTA) for run in both),
-            *(_published("bok-su-altschuler/cyclic", run).epsilon(_DELTA) for run in both),
+            _profile_of("bok-su-altschuler/cyclic-composition", both[0]).epsilon(_DELTA),
+            _profile_of("bok-su-altschuler/sampled-composition", sampled).epsilon(_DELTA),
+            *(_profile_of("ye-shokri/fixed-order", run).epsilon(_DELTA) for run in both),
+            *(_profile_of("bok-su-altschuler/cyclic", run).epsilon(_DELTA) for run in both),
         ]
         names = (
             "composition, cyclic", "composition, sampled", "Renyi, .002", "Renyi, .004",
@@ -145,11 +145,11 @@ def table_7() -> Table:
     cells = []
     for steps, (composed, *values) in items.TABLE_7.items():
         flat = runs.contracting(contraction=1.0, steps=steps, ratio=0.1)
-        mu = _published("bok-su-altschuler/full-batch-composition", flat).gdp()
+        mu = _profile_of("bok-su-altschuler/full-batch-composition", flat).gdp()
         cells.append(Cell(f"{steps} steps, composition", mu, composed, 3))
         for c, value in zip(items.CONTRACTIONS_7, values, strict=True):
             run = runs.contracting(contraction=c, steps=steps, ratio=0.1)
-            mu = _published("bok-su-altschuler/full-batch", run).gdp()
+            mu = _profile_of("bok-su-altschuler/full-batch", run).gdp()
             cells.append(Cell(f"{steps} steps, c = {c}", mu, value, 3))
     return Table("bsa-table-7", "mu, full batch", tuple(cells))
 
@@ -163,7 +163,7 @@ def table_8() -> Table:
                 contraction=1.0, steps=10**6, ratio=sensitivity / 8.0, noise_std=8.0,
                 step_size=eta, domain=Ball(1.0),
             )  # fmt: skip
-            ours = _published("bok-su-altschuler/full-batch-bounded", run).gdp()
+            ours = _profile_of("bok-su-altschuler/full-batch-bounded", run).gdp()
             where = f"L/n = {sensitivity}, eta = {eta}"
             # Composition grows as r sqrt(t), and meets mu* at (mu*/r)^2.
             crossing = math.ceil(down((ours / (sensitivity / 8.0)) ** 2, 1e-9))
@@ -177,12 +177,12 @@ def table_9() -> Table:
     cells = []
     for epochs, (composed, *values) in items.TABLE_9.items():
         flat = runs.contracting(contraction=1.0, steps=10 * epochs, ratio=0.2, batches=10)
-        mu = _published("bok-su-altschuler/cyclic-composition", flat).gdp()
+        mu = _profile_of("bok-su-altschuler/cyclic-composition", flat).gdp()
         cells.append(Cell(f"{epochs} epochs, composition", mu, composed, 3))
         for (length, c), value in zip(items.COLUMNS_9, values, strict=True):
             run = runs.contracting(contraction=c, steps=length * epochs, ratio=0.2, batches=length)
             where = f"{epochs} epochs, l = {length}, c = {c}"
-            mu = _published("bok-su-altschuler/cyclic", run).gdp()
+            mu = _profile_of("bok-su-altschuler/cyclic", run).gdp()
             cells.append(Cell(where, mu, value, 3))
     return Table("bsa-table-9", "mu, cyclic batches", tuple(cells))
 
@@ -196,7 +196,7 @@ def table_10_to_12(length: int) -> Table:
                 contraction=1.0, steps=length * 10**5, ratio=sensitivity / 3.0, batches=length,
                 noise_std=3.0, step_size=eta, domain=Ball(1.0),
             )  # fmt: skip
-            ours = _published("bok-su-altschuler/cyclic-bounded", run).gdp()
+            ours = _profile_of("bok-su-altschuler/cyclic-bounded", run).gdp()
             k = 1.0 / (eta * sensitivity)
             crossing = math.ceil(down(1.0 + 4.0 * k / length, 1e-9))
             where = f"L/b = {sensitivity}, eta = {eta}"
@@ -289,7 +289,7 @@ def _two_panels(
             _tradeoff(left, last, color=blue, label=f"last iterate, {count} {what}")
     if compared.converged is not None:
         _tradeoff(
-            left, compared.mus(compared.converged)[1], color=_OURS,
+            left, compared.mus(compared.converged)[1], color=_BLUE,
             label=f"last iterate, {shown[0]} {what} or more",
         )  # fmt: skip
     _square(left)
@@ -316,7 +316,7 @@ def figure_1(canvas: Any) -> None:
     )  # fmt: skip
     axes, mus = _two_panels(canvas, compared, (160,), counts, (_DELTA,))
     renyi = [ZCDPProfile(mu * mu / 2).epsilon(_DELTA) for mu in mus.tolist()]
-    axes.plot(counts, renyi, color=_OTHER, linestyle=":", label="the same, through Renyi")
+    axes.plot(counts, renyi, color=_GREY, linestyle=":", label="the same, through Renyi")
     prior = CATALOGUE["published/ye-shokri/full-batch"]
     earlier = [prior.profile(compared.run_of(count)).epsilon(_DELTA) for count in counts]
     axes.plot(counts, earlier, color="#3a7d44", marker="o", markersize=3,
@@ -330,7 +330,7 @@ def figure_2(canvas: Any) -> None:
         _tradeoff(axes, mu, color=str(shade), label=f"G({mu:g})")
     # Two tests, mixed: above G(1) everywhere, below G(.5) in the middle.
     corner = 0.37
-    axes.plot([0.0, corner, 1.0], [1.0, corner, 0.0], color=_OURS, linestyle="--",
+    axes.plot([0.0, corner, 1.0], [1.0, corner, 0.0], color=_BLUE, linestyle="--",
               label="1-GDP, not .5-GDP")  # fmt: skip
     _square(axes)
     axes.legend()
@@ -344,13 +344,13 @@ def _subsampled(p: float, mu: float) -> Array:
     lower = np.minimum(one, other)
     hull: list[int] = []
     for i in range(_RATES.size):
-        while len(hull) > 1 and _above(lower, hull[-2], hull[-1], i):
+        while len(hull) > 1 and _is_above_chord(lower, hull[-2], hull[-1], i):
             hull.pop()
         hull.append(i)
     return np.interp(_RATES, _RATES[hull], lower[hull])
 
 
-def _above(y: Array, a: int, b: int, c: int) -> bool:
+def _is_above_chord(y: Array, a: int, b: int, c: int) -> bool:
     return bool((y[b] - y[a]) * (c - a) >= (y[c] - y[a]) * (b - a))
 
 
@@ -360,8 +360,8 @@ def figure_4(canvas: Any) -> None:
     for lam, dash in ((0.0, ":"), (0.5, "--"), (1.0, "-.")):
         alpha = 1 - (1 - p) * ndtr(z) - p * ndtr(z + (1 - lam) * mu)
         beta = (1 - p) * ndtr(z) + p * ndtr(z - lam * mu)
-        axes.plot(alpha, beta, color=_OTHER, linestyle=dash, label=f"one step, lambda = {lam:g}")
-    axes.plot(_RATES, _subsampled(p, mu), color=_OURS, label="C_p(G(2.5)), p = 1/4")
+        axes.plot(alpha, beta, color=_GREY, linestyle=dash, label=f"one step, lambda = {lam:g}")
+    axes.plot(_RATES, _subsampled(p, mu), color=_BLUE, label="C_p(G(2.5)), p = 1/4")
     _square(axes)
     axes.legend()
 

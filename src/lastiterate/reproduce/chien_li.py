@@ -42,7 +42,7 @@ _EXTRA_EPOCHS = (
     (2.0, 1, 0.0049, 0.00213),
     (5.0, 0, 0.0021, 0.000933),
 )
-_ID = "cwcl-figures-3a"
+_FIGURE_ID = "cwcl-figures-3a"
 _TITLE = "Chien, Wang, Chen and Li 2024 (two papers), Figures 3(a): noise for unlearning"
 
 
@@ -142,7 +142,7 @@ def langevin_epsilon(noise: float, *, examples: int = FULL, extra_steps: int = 1
     """Epsilon by the formula of arXiv 2401.10371, for full batches and training without end."""
     penalty, step = _constants(examples)
     start = 4.0 / (penalty * noise**2 * examples**2)
-    return _converted(
+    return _least_epsilon(
         lambda order: order * start * np.exp(-extra_steps * penalty * step / order), 1.0 / examples
     )
 
@@ -156,10 +156,12 @@ def sgd_epsilon(noise: float, *, examples: int = PARTS, size: int = SIZE, epochs
     c, length = 1.0 - step * penalty, examples / size
     apart = 2.0 * step / size / (1.0 - c**length)
     squared = (apart * c ** (epochs * length)) ** 2 / (step * noise**2)
-    return _converted(lambda order: (order - 0.5) / (order - 1.0) * order * squared, 1.0 / examples)
+    return _least_epsilon(
+        lambda order: (order - 0.5) / (order - 1.0) * order * squared, 1.0 / examples
+    )
 
 
-def _converted(renyi: Callable[[Array], Array], delta: float) -> float:
+def _least_epsilon(renyi: Callable[[Array], Array], delta: float) -> float:
     """The least epsilon over a grid of Renyi orders, by the conversion of the two papers."""
     orders = 1.0 + np.geomspace(1e-3, 1e5, 100_001)
     return float(np.min(renyi(orders) + math.log(1.0 / delta) / (orders - 1.0)))
@@ -199,7 +201,7 @@ def figures_3a() -> Table:
             for noise in [(a, b)]
         ]
         notes.append(f"this library at the same noise, {name}: epsilon {', '.join(values)}")
-    return Table(_ID, _TITLE, (*full, *parts), tuple(notes))
+    return Table(_FIGURE_ID, _TITLE, (*full, *parts), tuple(notes))
 
 
-TABLES = (TableItem(_ID, _TITLE, figures_3a),)
+TABLES = (TableItem(_FIGURE_ID, _TITLE, figures_3a),)

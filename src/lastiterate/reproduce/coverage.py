@@ -62,7 +62,7 @@ def _exists(address: str) -> bool:
     return any(address in known for known in (RECORDS, LOWER_BOUNDS, APPROXIMATIONS, ITEMS))
 
 
-def _of(
+def _items_of(
     paper: str, *items: tuple[str, tuple[str, ...] | str, str] | CoverageItem
 ) -> list[CoverageItem]:
     return [
@@ -78,7 +78,7 @@ def _no_number(paper: str, item: str, note: str) -> CoverageItem:
 
 
 COVERAGE: tuple[CoverageItem, ...] = (
-    *_of(
+    *_items_of(
         "bsa",
         ("Lemmas 2.5, 2.7, 3.1, A.2", "lastiterate:compose", ""),
         ("Theorem 3.3 = C.3, Lemmas 3.2, C.4, C.6, C.8, C.10, C.11", "lastiterate:optimal_shifts",
@@ -121,7 +121,7 @@ COVERAGE: tuple[CoverageItem, ...] = (
         ("Figures 6, 7, 8, 9", tuple(f"bsa-figure-{k}" for k in (6, 7, 8, 9)), ""),
         ("Figure 10", "bsa-figure-10", "estimates"),
     ),
-    *_of(
+    *_items_of(
         "at",
         ("Lemmas 2.5 to 2.9, 2.15, 2.16, 5.7, Definition 2.13",
          ("lastiterate:compose", "lastiterate:optimal_shifts"), ""),
@@ -152,7 +152,7 @@ COVERAGE: tuple[CoverageItem, ...] = (
          "by clipping that keeps losses convex"),
         ("Figure 1", "at-figure-1", "a sketch, drawn with numbers"),
     ),
-    *_of(
+    *_items_of(
         "ys",
         ("Theorem 2.1", f"{_YS}/naive", ""),
         _no_number("ys", "Lemmas 3.1, 3.2", "the shifts imply what follows from them"),
@@ -177,7 +177,7 @@ COVERAGE: tuple[CoverageItem, ...] = (
                 "their privacy is computed; the features they were trained on are not at hand",
                 Availability.NOT_AT_HAND),
     ),
-    *_of(
+    *_items_of(
         "cl",
         ("Theorem 3.1", f"{_CL}/smooth", ""),
         ("Lemmas 3.2 to 3.5, 3.8 to 3.10, A.2", f"{_CODE}.chien_li:forward_distances",
@@ -195,7 +195,7 @@ COVERAGE: tuple[CoverageItem, ...] = (
         ("Figure 2(a)", "cl-figure-2", "estimated constants"),
         _no_number("cl", "Table 1, sections A.14, A.15", "assumptions compared; examples"),
     ),
-    *_of(
+    *_items_of(
         "cys",
         ("Theorem 1, composition", f"{_CYS}/linear", ""),
         ("Theorem 2 for any log-Sobolev constant",
@@ -230,7 +230,7 @@ def coverage_text() -> str:
 
 
 def summary() -> str:
-    """How many items there are in each state."""
+    """The number of items in each state."""
     counts = {state: sum(one.state is state for one in COVERAGE) for state in Availability}
     listed = ", ".join(f"{state.value} {count}" for state, count in counts.items())
     return f"{len(COVERAGE)} items: {listed}"

@@ -18,10 +18,10 @@ from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import Ball, TrainingRun
 
 _BLUE, _RED, _GREEN, _GREY = "#1f5fa8", "#b5432a", "#3a7d44", "#7a7a7a"
-_SMALL = (4.2, 3.2)
+_SMALL_SIZE = (4.2, 3.2)
 
 
-def _published(what: str, run: TrainingRun) -> PrivacyProfile:
+def _profile_of(what: str, run: TrainingRun) -> PrivacyProfile:
     return CATALOGUE[f"published/{what}"].profile(run)
 
 
@@ -58,7 +58,7 @@ def ye_shokri_1(canvas: Any) -> None:
             others = [order * balle_in_epochs(run, position) for run in cyclic]
             label = f"Balle et al. 2019 and composition, {name} batch"
             axes.plot(epochs, others, color=colour, linestyle="--", linewidth=1.0, label=label)
-        naive = [_published("ye-shokri/naive", run).renyi(order) for run in cyclic]
+        naive = [_profile_of("ye-shokri/naive", run).renyi(order) for run in cyclic]
         axes.plot(epochs, naive, color=_RED, linewidth=1.0, label="naive")
         ours = [account(run).renyi(order) for run in cyclic]
         axes.plot(epochs, ours, color="black", linestyle=":", label="shifts, last batch")
@@ -79,11 +79,11 @@ def ye_shokri_2(canvas: Any) -> None:
     for axes, (rule, what) in zip(canvas.subplots(1, 2, sharey=True), rules, strict=True):
         for order, colour in ((10.0, _BLUE), (15.0, _GREEN)):
             values = [
-                _published(f"ye-shokri/{what}", runs.ye_shokri_example(k, rule)).renyi(order)
+                _profile_of(f"ye-shokri/{what}", runs.ye_shokri_example(k, rule)).renyi(order)
                 for k in epochs
             ]
             axes.plot(epochs, values, color=colour, label=f"{what}, order {order:g}")
-            last = [_published("ye-shokri/fixed-order", run).renyi(order) for run in cyclic]
+            last = [_profile_of("ye-shokri/fixed-order", run).renyi(order) for run in cyclic]
             axes.plot(epochs, last, color=colour, linestyle="--", linewidth=1.0, label="last batch")
             # b/n alpha eta S^2/(4 sigma^2 b^2) K, their approximation of composition.
             composed = [2 / 50 * order * 0.02 * 16 / (4 * 4 * 4) * k for k in epochs]
@@ -104,7 +104,7 @@ def chien_li_1(canvas: Any) -> None:
     left, right = canvas.subplots(1, 2)
     for name, (loss, colour) in losses.items():
         values = [
-            _published("chien-li/smooth", runs.chien_li_example(T, loss)).renyi(1.0) for T in steps
+            _profile_of("chien-li/smooth", runs.chien_li_example(T, loss)).renyi(1.0) for T in steps
         ]
         left.plot(steps, values, color=colour, label=name)
     s = 2 * 0.1 * 2 / 5
@@ -123,7 +123,7 @@ def chien_li_1(canvas: Any) -> None:
         "Ye and Shokri, Theorem D.6": ("ye-shokri/full-batch", _BLUE),
     }  # fmt: skip
     for name, (what, colour) in names.items():
-        values = [_published(what, runs.chien_li_example(T, strong)).renyi(1.0) for T in steps]
+        values = [_profile_of(what, runs.chien_li_example(T, strong)).renyi(1.0) for T in steps]
         right.plot(steps, values, color=colour, label=name)
     split = [altschuler_talwar_5_3_full_batch(runs.chien_li_example(T, strong)) for T in steps]
     right.plot(steps, split, color=_RED, linestyle="--", linewidth=1.0,
@@ -153,9 +153,9 @@ def chourasia_2(canvas: Any) -> None:
     lower = LOWER_BOUNDS["published/chourasia-ye-shokri/squared-lower"]
     for order, shade in ((10.0, _BLUE), (20.0, _GREEN), (30.0, _RED)):
         examples = [runs.chourasia_example(K) for K in steps]
-        upper = [_published("chourasia-ye-shokri/squared-loss", x).renyi(order) for x in examples]
+        upper = [_profile_of("chourasia-ye-shokri/squared-loss", x).renyi(order) for x in examples]
         mus = [lower.profile(x).gdp() for x in examples]
-        composed = [_published("chourasia-ye-shokri/linear", x).renyi(order) for x in examples]
+        composed = [_profile_of("chourasia-ye-shokri/linear", x).renyi(order) for x in examples]
         axes.plot(steps, upper, color=shade, label=f"order {order:g}")
         axes.plot(steps, [order * mu * mu / 2 for mu in mus], color=shade, linestyle="--")
         axes.plot(steps, composed, color=shade, linestyle=":", linewidth=1.0)
@@ -197,13 +197,13 @@ FIGURES = (
             "Ye and Shokri's Theorem D.6 is inferred: its text is not at hand.",
         ),
     ),
-    FigureItem("cys-figure-2", "squared losses, both sides", chourasia_2, size=_SMALL),
+    FigureItem("cys-figure-2", "squared losses, both sides", chourasia_2, size=_SMALL_SIZE),
     FigureItem(
         "at-figure-1", "more iterations without more privacy loss", altschuler_talwar_1,
         (
             "The original is a sketch; here n = 1000, b = 10, eta = .1, sigma = 2, D = L = 1.",
             "(3.6) is not proved: as published only.",
         ),
-        size=_SMALL,
+        size=_SMALL_SIZE,
     ),
 )  # fmt: skip

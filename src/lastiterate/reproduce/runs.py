@@ -106,12 +106,12 @@ class NoiseAndSensitivity(TypedDict):
 
 def bok_su_altschuler(*, sigma: float, L: float) -> NoiseAndSensitivity:
     """This library's own convention."""
-    return _converted(_positive("sigma", sigma), _positive("L", L))
+    return _noise_and_sensitivity(_positive("sigma", sigma), _positive("L", L))
 
 
 def altschuler_talwar(*, sigma: float, L: float) -> NoiseAndSensitivity:
     """L is a Lipschitz constant: two gradients differ by up to 2 L."""
-    return _converted(_positive("sigma", sigma), 2.0 * _positive("L", L))
+    return _noise_and_sensitivity(_positive("sigma", sigma), 2.0 * _positive("L", L))
 
 
 def ye_shokri(*, sigma: float, S_g: float, step_size: float) -> NoiseAndSensitivity:
@@ -121,7 +121,9 @@ def ye_shokri(*, sigma: float, S_g: float, step_size: float) -> NoiseAndSensitiv
     {'noise_std': 1.0, 'sensitivity': 4.0}
     """
     eta = _positive("step_size", step_size)
-    return _converted(_positive("sigma", sigma) * math.sqrt(2.0 / eta), _positive("S_g", S_g))
+    return _noise_and_sensitivity(
+        _positive("sigma", sigma) * math.sqrt(2.0 / eta), _positive("S_g", S_g)
+    )
 
 
 chourasia_ye_shokri = ye_shokri
@@ -130,10 +132,10 @@ chourasia_ye_shokri = ye_shokri
 def chien_li(*, sigma: float, K: float, step_size: float) -> NoiseAndSensitivity:
     """Noise is added to the parameters; K is the norm every gradient is clipped to."""
     eta = _positive("step_size", step_size)
-    return _converted(_positive("sigma", sigma) / eta, 2.0 * _positive("K", K))
+    return _noise_and_sensitivity(_positive("sigma", sigma) / eta, 2.0 * _positive("K", K))
 
 
-def _converted(noise_std: float, sensitivity: float) -> NoiseAndSensitivity:
+def _noise_and_sensitivity(noise_std: float, sensitivity: float) -> NoiseAndSensitivity:
     return {"noise_std": noise_std, "sensitivity": sensitivity}
 
 

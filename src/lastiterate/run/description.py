@@ -371,7 +371,7 @@ def run_of(
 
 
 def _event_steps(event: Any, times: int) -> Iterator[tuple[tuple[Any, ...], float, int]]:
-    """How batches are drawn, the noise multiplier, and how often in a row."""
+    """The batch rule, the noise multiplier, and the number of steps in a row."""
     name = type(event).__name__.removesuffix("DpEvent")
     if not type(event).__module__.startswith("dp_accounting"):
         raise InvalidParameter("event", event, must_be=_KNOWN_EVENTS)

@@ -119,9 +119,9 @@ def _holder(pair: object) -> tuple[float, float]:
 def local_curvatures(run: TrainingRun) -> Span | None:
     """The least and largest curvature, penalty included, that losses may have somewhere.
 
-    None if no loss obeys the description everywhere.  Of an unknown smoothness as much is taken
-    as a step makes use of; a Hoelder gradient of an order below 1 is curved on short ways only, so
-    that its losses are taken for linear.
+    None if no loss obeys the description everywhere.  An unknown smoothness counts as what a step
+    makes use of; a Hoelder gradient of an order below 1 is curved on short ways only, so that its
+    losses are taken for linear.
     """
     loss, longest = run.loss, float(np.max(run.step_size))
     low = max(loss.strong_convexity - loss.regulariser, 0.0)
@@ -181,7 +181,7 @@ class Gradients:
     shared: bool = False
 
     def moves(self, *, exact_size: bool) -> tuple[float, float]:
-        """How the example changes the sum of a batch that it joins, in each world.
+        """The change of a batch's sum by the example that joins it, in each world.
 
         In a batch of exact size it has the position of another, and all others are alike.
         """

@@ -616,7 +616,7 @@ def _serialise() -> ModuleType:
 
 
 def factor(adjacency: str) -> float:
-    """How far a sum of gradients of norm at most 1 can move."""
+    """The largest change of a sum of gradients of norm at most 1."""
     return 2.0 if adjacency == "replace" else 1.0
 
 
@@ -650,7 +650,7 @@ def usual_adjacency(*, sensitivity_stated: bool) -> str:
 
 
 def if_one_example_is(adjacency: str, per_person: int = 1) -> str:
-    """The condition under which an epsilon is what it is; for persons, if all of theirs are."""
+    """Words for the change that an epsilon is about: of one example, or of all of one person."""
     if per_person == 1:
         return f"if one example is {IN_WORDS[adjacency]}"
     changed = "replaced by others" if adjacency == "replace" else IN_WORDS[adjacency]

@@ -139,8 +139,8 @@ def written(
 ) -> tuple[Path, list[InvalidParameter]]:
     """Path that `write` wrote, a free one beside it if it was taken since, and the errors.
 
-    What privacy was spent on is not lost: it gets a free name, and the error, which says where it
-    is, is for the end of the command.
+    A model that privacy was spent on is not lost: it gets a free name, and the command raises the
+    error, which says where the model is, at its end.
     """
     try:
         write(path, allowed)

@@ -38,7 +38,7 @@ from lastiterate.train.rows import rows_within
 FORMAT = "lastiterate model 3"
 _LEDGER = "ledger"
 MODELS = ("logistic", "svc", "ridge", "huber")
-_MOST_MEASURED = 10_000  # coefficients, whose covariance then takes 800 MB
+_MOST_MEASURED_COEFFICIENTS = 10_000  # coefficients, whose covariance then takes 800 MB
 EXPECTED_FILE = "a model.json as `lastiterate train` or lastiterate.save wrote it"
 
 # The learned part; the rest describes how to use the model.
@@ -101,7 +101,7 @@ class SavedModel:
         if stated is None:
             return None
         estimate, covariance = (stated[name] for name in MEASURED)
-        if not len(estimate) == self.parameters.size <= _MOST_MEASURED:
+        if not len(estimate) == self.parameters.size <= _MOST_MEASURED_COEFFICIENTS:
             raise ValueError("not as many as there are coefficients, or too many for a matrix")
         shape = (len(estimate),) * 2
         found = np.full(shape, math.inf) if covariance is None else _number_array(covariance)

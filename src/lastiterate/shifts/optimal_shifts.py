@@ -71,7 +71,7 @@ from lastiterate.shifts.patterns import mus_of_positions
 _MAX_WRITTEN_PASSES = 8
 _LEAST_VARIANCE = 1e-200
 LEAST_UNIT = 1e-130  # units in [this, 1/this], so that their squares are normal numbers
-_NEGLIGIBLE = 1e-30
+_NEGLIGIBLE_CONTRACTION = 1e-30
 _MAX_STARTS = 500
 _FIRST_TANGENTS = 16
 _FOLLOWED_GUESSES = 4
@@ -332,7 +332,7 @@ def _plan_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
         if begin > 0 and c[begin] * units[0] < 1.0:
             left, log_left = _distance_without_shifts(c[:begin], s[:begin], start)
             log_unit = math.log(c[begin]) + math.log(units[0])
-            contracted = log_left + log_unit < math.log(_NEGLIGIBLE)
+            contracted = log_left + log_unit < math.log(_NEGLIGIBLE_CONTRACTION)
         piece = piece_from(
             begin,
             left if contracted else 0.0,

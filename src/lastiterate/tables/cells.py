@@ -37,8 +37,8 @@ WRITTEN_MISSING = frozenset({"", "None", "NaT", "<NA>", "null", "NULL"})  # and 
 # As people write one; these may be declared as values.
 MISSING = WRITTEN_MISSING | {"?", "NA", "N/A", "n/a", "NaN", "nan", "-nan"}
 
-_TRUTH = {"true": 1.0, "false": 0.0}
-_MOST_SHOWN = 5
+_TRUTH_VALUES = {"true": 1.0, "false": 0.0}
+_MOST_SHOWN_ROWS = 5
 _EXACT_BELOW = 2.0**24  # single precision has all whole numbers up to here
 _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _DAY = 24 * _UNITS["h"]
@@ -83,10 +83,10 @@ class BadCells(Exception):
         """The description with row numbers, counted from 1; `before` rows precede the block."""
         if not self.rows:
             return self.what
-        numbers = [f"{before + row + 1:,}" for row in self.rows[:_MOST_SHOWN]]
+        numbers = [f"{before + row + 1:,}" for row in self.rows[:_MOST_SHOWN_ROWS]]
         if len(self.rows) == 1:
             return f"{self.what} in row {numbers[0]}, the header not counted"
-        more = " and others" if len(self.rows) > _MOST_SHOWN else ""
+        more = " and others" if len(self.rows) > _MOST_SHOWN_ROWS else ""
         return f"{self.what} in rows {', '.join(numbers)}{more}, the header not counted"
 
 
@@ -386,7 +386,7 @@ def _plain_name(kind: Any) -> str:
 
 
 def _different_texts(column: Any) -> Cells | None:
-    """A column of text; None for others.  It makes one Python object for each text that occurs."""
+    """The cells of a column of text, with one object for each different text; else None."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -409,7 +409,7 @@ def _cells_of_numbers(array: NDArray[Any]) -> Cells:
     large: list[int] = []
     if array.dtype.kind == "f" and array.dtype.itemsize == 4:
         is_large = (np.abs(numbers) >= _EXACT_BELOW) & np.isfinite(numbers)
-        large = np.flatnonzero(is_large)[: _MOST_SHOWN + 1].tolist()
+        large = np.flatnonzero(is_large)[: _MOST_SHOWN_ROWS + 1].tolist()
     return Cells(array.size, numbers=numbers, large=tuple(large))
 
 
@@ -514,7 +514,7 @@ def _of_text(text: str) -> Cell:
         text = text.rstrip("\0").rstrip()
     if text in WRITTEN_MISSING:
         return None
-    truth = _TRUTH.get(text.lower())
+    truth = _TRUTH_VALUES.get(text.lower())
     number = _spelled_number(text) if truth is None else truth
     if number is None:
         return _of_iso(text) or text

@@ -48,12 +48,12 @@ _EXAMPLE = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b
 _SAMPLED_ROWS = 1_000
 _SKELETON_PARTS = {"range", "values", DATES, "format"}  # of the entries of a skeleton
 
-_PARTS = {
+_ENTRY_PARTS = {
     "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
     AS_IT_IS, BASELINE,
 }  # fmt: skip
 
-# Of dates in text.  Where all cells are dates in two of them, the format is left open.
+# Formats of dates in text that a skeleton tries; if cells fit several, it leaves the format open.
 _FORMATS = (
     None,
     "%d.%m.%Y",
@@ -288,7 +288,7 @@ class InMemory:
         return self._rows[before:]
 
     def keep(self) -> None:
-        """Do nothing: rows are filled in place."""
+        """Do nothing: rows were filled in place."""
 
     def to_array(self) -> NDArray[Any]:
         return self._rows
@@ -394,12 +394,12 @@ def available_memory() -> float:
 
 
 def schema_in(path: Path) -> dict[str, Any]:
-    """The entries of a file; each is checked where it is used."""
+    """The entries of a schema in a file; each entry is checked where it is used."""
     return _check_filled(read_object(path, name="schema", must_be=_EXAMPLE))
 
 
 def schema_of(given: Any) -> dict[str, Any]:
-    """The entries of a mapping, or of the file of this path."""
+    """The entries of a schema, given as a mapping or as the path of a file."""
     if isinstance(given, Mapping):
         return _check_filled(dict(given))
     must_be = "a mapping of columns, or the path of a JSON file that holds one"
@@ -442,7 +442,7 @@ is_schema = is_record(
         bool(schema)
         and all(
             rule in (AS_IT_IS, DROP)
-            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _PARTS)
+            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _ENTRY_PARTS)
             for rule in schema.values()
         )
     )
@@ -561,7 +561,7 @@ class NumberTarget:
         return self.rule.range
 
     def encode(self, column: Any, *, before: int = 0) -> Array:
-        """The numbers; errors count rows from `before`."""
+        """The numbers of a column; errors count rows from `before`."""
         try:
             return self.rule.numbers(column)
         except BadCells as bad:

@@ -24,7 +24,7 @@ _KIND_WORDS = {"M": "dates", "m": "durations", "V": "records"}
 _KIND_WORDS |= dict.fromkeys("UST", "text, which is not a number")
 _DATES = "numbers: count dates from a public date, in a unit of your choice"
 _PLAIN = "numbers: PrivateSchema encodes text, dates and categories by publicly known values"
-_OTHER = "a cell that is not a number (every argument must be no string but a number)"
+_OTHER_CELL = "a cell that is not a number (every argument must be no string but a number)"
 
 
 def plain_rows(X: Any) -> Any:
@@ -69,7 +69,7 @@ def plain_cells(name: str, cells: NDArray[Any]) -> NDArray[np.float64]:
     if np.isinf(numbers).any() and not all(
         _is_number(one) or _is_missing(one) for one in cells.flat
     ):
-        raise InvalidType(name, must_be=_PLAIN, found=_OTHER)
+        raise InvalidType(name, must_be=_PLAIN, found=_OTHER_CELL)
     return numbers.reshape(cells.shape)
 
 

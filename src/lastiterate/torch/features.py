@@ -53,7 +53,9 @@ IN_MEMORY = 2**28  # bytes
 # weights, rounding made at most 2e-6 of it in convolutions, transformers and recurrent layers, and
 # 1.5e-5 in 50 linear layers with a LayerNorm each.
 _TOLERANCE = 2.0**-15
-_CHECKED = 64  # examples that run again, at least: these find mixing of a twentieth of all
+_LEAST_CHECKED_EXAMPLES = (
+    64  # examples that run again, at least: these find mixing of a twentieth of all
+)
 _GOLDEN = (5.0**0.5 - 1.0) / 2.0  # its multiples, modulo 1, leave no gap for long
 _ALONE = "; or one_by_one=True, by which every example runs alone"
 
@@ -181,7 +183,7 @@ def extract_features(
         writing as written,
     ):
         run = _Run(model, labels, where, captured, bounding_layer, _copied_parameters(model))
-        fewest = max(3, -(-_CHECKED // max(len(loader), 1)))
+        fewest = max(3, -(-_LEAST_CHECKED_EXAMPLES // max(len(loader), 1)))
         for number, batch in enumerate(_with_progress(loader, progress)):
             part = run.rows(batch)
             if done + len(part.rows) > count:

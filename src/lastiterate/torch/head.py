@@ -387,7 +387,7 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
     """
     saved = SavedHead.read(Path(folder))
     certificate = with_an_end(Path(folder) / CERTIFICATE).read_text(encoding="utf-8")
-    report = _verified(model, certificate, saved.reasons)
+    report = _verify_model(model, certificate, saved.reasons)
     numbers, layer = saved.numbers, saved.name if name is None else name
     outputs, width = numbers.weight.shape
     head = BoundedLinear(
@@ -456,10 +456,10 @@ def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyRepor
             "it belongs to a BoundedLinear without hooks, and the layer does not bound rows as in "
         )
         raise InvalidCertificate([f"{why}training"])
-    return _verified(model, certificate, layer_numbers(layer).reasons)
+    return _verify_model(model, certificate, layer_numbers(layer).reasons)
 
 
-def _verified(
+def _verify_model(
     model: nn.Module, certificate: str | Path, wrong: Callable[[Mapping[str, Any]], list[str]]
 ) -> PrivacyReport:
     report = verify_certificate(certificate)

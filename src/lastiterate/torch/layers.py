@@ -28,7 +28,7 @@ from lastiterate.train.noise import Randomness, noisy
 
 FEATURES = "features"
 _STDS = 1e-250, 1e250  # so that no unit is subnormal, and no value overflows
-_FARTHEST = 2.0**50  # standard deviations
+_LARGEST_BOUND = 2.0**50  # standard deviations
 
 
 class FeatureLayer(nn.Module):
@@ -317,7 +317,7 @@ class BoundingLayer:
             raise InvalidParameter("feature_bound", self._word, must_be=must_be)
 
     def _feeds(self, rows: torch.Tensor) -> bool:
-        """Whether rows are as such a layer wrote them, the same one for all batches."""
+        """Whether one bounding layer wrote the rows of every batch, and they are unchanged."""
         if self._last is None:
             return False
         number, _, output, writes = self._last
@@ -348,7 +348,7 @@ class BoundingLayer:
 
 
 def write_count(tensor: torch.Tensor) -> int:
-    """How often the memory was written to in place; 0 in inference mode, where none is counted."""
+    """The number of writes to the memory in place; 0 in inference mode, which counts none."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -403,7 +403,7 @@ def add_secure_noise(values: torch.Tensor, std: float, *, bound: float) -> torch
     if not isinstance(values, torch.Tensor) or not values.is_floating_point():
         raise InvalidType("values", must_be="a tensor of floats", found=type(values).__name__)
     scale = _check.number("std", std, at_least=_STDS[0], at_most=_STDS[1])
-    largest = _check.number("bound", bound, above=0.0, at_most=_FARTHEST * scale)
+    largest = _check.number("bound", bound, above=0.0, at_most=_LARGEST_BOUND * scale)
     known = values.detach().to(device="cpu", dtype=torch.float64).numpy()
     clipped = np.nan_to_num(np.clip(known, -largest, largest), nan=0.0)
     found = noisy(clipped, scale, Randomness(), largest=largest)

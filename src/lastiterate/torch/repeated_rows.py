@@ -30,7 +30,7 @@ _NO_DATA_SET = (str, bytes, dict, list, tuple, np.ndarray, torch.Tensor)
 _NUMBERS = {int, float, complex, bool, type(None)}
 # One such object stands for all that are equal, as far as can be told.
 _VALUES = (*_NUMBERS, str, bytes, type, Enum, np.generic)
-_DEPTH = 4  # of parts in parts
+_MAX_DEPTH = 4  # of parts in parts
 _EMPTY: tuple[()] = ()
 
 
@@ -105,9 +105,9 @@ def _rows(
             else:
                 yield id(part), indices, holders
         yield from _addresses([one for one in columns if one is not None], indices, holders)
-    elif wrapped := _wrapped(dataset, length, path):
+    elif wrapped := _wrapped_datasets(dataset, length, path):
         for part in wrapped:
-            chosen = _chosen(dataset, length, len(part))
+            chosen = _chosen_rows(dataset, length, len(part))
             inside = indices % len(part) if chosen is None else chosen[indices]
             yield from _rows(part, inside, holders, path)
     elif (column := _column(dataset, length)) is not None:
@@ -121,12 +121,14 @@ def _rows(
         yield from _addresses(columns, indices, holders, alone=tensors)
         for name, each in getattr(dataset, "__dict__", {}).items():
             if isinstance(each, list | tuple | np.ndarray) or _is_dense(each):
-                chosen = None if _INDICES.fullmatch(name) else _chosen(dataset, length, len(each))
+                chosen = (
+                    None if _INDICES.fullmatch(name) else _chosen_rows(dataset, length, len(each))
+                )
                 if chosen is not None:
                     yield id(each), chosen[indices], holders
 
 
-def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
+def _wrapped_datasets(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
     """The data sets that a wrapper keeps, of its own length if there are any, else shorter ones.
 
     Longer ones count if the wrapper keeps which of their rows it gives.
@@ -143,7 +145,7 @@ def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
     for fits in (
         lambda own: own == length,
         lambda own: 0 < own < length,
-        lambda own: _chosen(dataset, length, own) is not None,
+        lambda own: _chosen_rows(dataset, length, own) is not None,
     ):
         if found := [one for one, own in zip(kept, lengths, strict=True) if fits(own)]:
             return found
@@ -157,10 +159,10 @@ def _is_dense(kept: Any) -> bool:
     return kept.layout == torch.strided and not kept.is_nested and kept.ndim > 0
 
 
-def _chosen(dataset: Any, length: int, count: int) -> Indices | None:
-    """Which of so many rows a data set of this length gives, if it keeps them by a usual name.
+def _chosen_rows(dataset: Any, length: int, count: int) -> Indices | None:
+    """The indices, of `count` rows, that a data set of this length keeps under a usual name.
 
-    Of several, those that repeat a row most often.
+    Of several such indices it is those that repeat a row most often.
     """
     found = [
         chosen
@@ -250,7 +252,7 @@ def _own_address(row: Any) -> Address | None:
     return None if isinstance(row, _VALUES) or row is _EMPTY else ("objects", id(row))
 
 
-def _widest(part: Any, depth: int = _DEPTH) -> tuple[int, Address | None]:
+def _widest(part: Any, depth: int = _MAX_DEPTH) -> tuple[int, Address | None]:
     """The width of the widest part of a part of a row, and its place if it has one."""
     if isinstance(part, torch.Tensor | np.ndarray):
         size = part.numel() if isinstance(part, torch.Tensor) else part.size
@@ -275,7 +277,7 @@ def _width(found: tuple[int, Address | None]) -> int:
 
 
 def _is_array(part: list[Any] | tuple[Any, ...], depth: int) -> bool:
-    """Whether a list holds values, or lists of them, so that it is as one array."""
+    """Whether a list holds values, or lists of values, as an array does."""
     types = set(map(type, part))
     if types == {list} and depth:
         return isinstance(part, list) and all(_is_array(one, depth - 1) for one in part)

@@ -178,7 +178,7 @@ def arithmetic(
 def release_rounding(
     release: Release, examples: int, features: int = 0, classes: int = 2
 ) -> Rounding:
-    """How far a published statistic is from the exact one with exact noise."""
+    """The distance of a published statistic from the exact one with exact noise."""
     size = released_size(release.kind, features, classes)
     error = released_error(release, examples, size) / release.noise_std
     words = _WORDS_PER_NUMBER * size + _WORDS_PER_DRAW
@@ -273,7 +273,7 @@ def _failure_probability(runs: Sequence[TrainingRun], problem: Problem) -> float
 
 
 def _distinguishing_probability(words: float) -> float:
-    """The probability of telling so much keystream from random words by equal blocks.
+    """The probability of telling this much keystream from random words by equal blocks.
 
     A cipher's blocks of two words are all different, as random ones need not be.  Twice that of two
     parts is more than that of both together if one of them is short, as those of statistics are.
@@ -282,7 +282,7 @@ def _distinguishing_probability(words: float) -> float:
 
 
 def _batch_words(run: TrainingRun) -> float:
-    """How many words decide the batches of a run, at most; keys that are equal are drawn again."""
+    """The most words that decide the batches of a run; equal keys are drawn again."""
     rule = run.batches
     times = {
         Resampling.NEVER: 0,
@@ -298,7 +298,7 @@ def _batch_words(run: TrainingRun) -> float:
 
 
 def exceeded_with(steps: int) -> float:
-    """The probability that any of so many iterates is beyond the reach."""
+    """The probability that any of this many iterates is beyond the reach."""
     return up(steps * math.exp(-EXPONENT), MILLIONS_OF_ROUNDINGS)
 
 
@@ -363,7 +363,7 @@ def _within_the_ball(run: TrainingRun, found: float) -> float:
 
 
 def gamma(count: float) -> float:
-    """The relative error of a sum of so many products; inf where that has no bound."""
+    """The relative error of a sum of this many products; inf where it has no bound."""
     share = count * UNIT_ROUNDOFF
     return share / (1.0 - share) if share < 0.5 else math.inf
 

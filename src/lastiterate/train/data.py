@@ -106,7 +106,7 @@ class Examples:
 
     @property
     def parameters(self) -> int:
-        """How many parameters one output has."""
+        """The number of parameters of one output."""
         return self.features + (self.intercept > 0.0)
 
     @property
@@ -143,7 +143,7 @@ class Examples:
         return sum_in_units(self.rows, bound=self.feature_bound, silent=self.silent)
 
     def far_rows(self) -> tuple[int, int]:
-        """How many are far longer than the bound, and far shorter."""
+        """The numbers of rows that are far longer than the bound, and far shorter."""
         return far_rows(self.rows, self.feature_bound)
 
     @cached_property

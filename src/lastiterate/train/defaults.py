@@ -122,7 +122,7 @@ def default_run(
 def steps_asked_for(
     objective: Objective, settings: RunSettings, *, examples: int, radius: float
 ) -> int:
-    """How many steps the rule makes if passes over the data cost nothing."""
+    """The number of steps that the rule makes if passes over the data cost nothing."""
     loss = objective.loss(radius=radius, l2=settings.l2)
     step = _longest_step(loss, 1.0) * objective.step_share
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)

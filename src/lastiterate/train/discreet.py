@@ -18,7 +18,7 @@ from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
 _Result = TypeVar("_Result")
 _SIZES = r"[\d, ()]*"
 
-_HARMLESS = [
+_HARMLESS_MESSAGES = [
     r"Complex data not supported",
     r"argument must be a string or a( real)? number",
     r"Input (X |y )?contains (NaN|infinity or a value too large for dtype\('float(32|64)'\))",
@@ -71,7 +71,7 @@ def discreetly(action: Callable[[], _Result]) -> _Result:
 def harmless_part(message: str) -> str:
     """The sentences that name no value; empty if there are none."""
     joined = " ".join(message.split())
-    found = [re.search(sentence, joined) for sentence in _HARMLESS]
+    found = [re.search(sentence, joined) for sentence in _HARMLESS_MESSAGES]
     return ". ".join(one[0] for one in found if one is not None)
 
 

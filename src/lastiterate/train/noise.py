@@ -67,14 +67,18 @@ from lastiterate.train.compiled import compiled
 
 Words = NDArray[np.uint64]
 Order = NDArray[np.intp]
+Whole = NDArray[np.int64]
+Source = Callable[[int], Words]  # so many uniform words, each of which is handed out once
+
+# The source of random words.
 SECURE = "secure: AES-256-CTR keyed by the operating system"
 SHARED = "secure: AES-256-CTR under a key that several processes share"
 REPRODUCIBLE = "reproducible: not private against someone who knows the seed"
 _KEY_BYTES, _COUNTER_BYTES = 32, 16
-Whole = NDArray[np.int64]
-Source = Callable[[int], Words]  # so many uniform words, each of which is handed out once
+
+# The floor of 2^bits N for a standard normal N.
 TOTAL_VARIATION = 1.35e-28  # of one draw
-MOST_BITS = 54
+MOST_BITS = 54  # for which one word has enough of them
 BOX_BITS, BIN_BITS, FRACTION_BITS = 14, 5, 49
 LEVELS, DEEPER_BOXES = 9, 16
 FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact
@@ -87,7 +91,9 @@ _SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
 _BOX = np.uint64(2**BOX_BITS - 1)
 _SIGN = np.uint64(BOX_BITS)
 _FRACTION = np.uint64(BOX_BITS + 1)
-BITS = 40  # unless whole numbers would overflow
+
+# The grids that iterates, noise and statistics lie on.
+BITS = 40  # of the grid, unless whole numbers would overflow
 LEAST_BITS = 8
 WHOLE_BITS = 62  # of whole numbers that cannot overflow when three of them are added
 _UNIT_ROUNDOFF = 2.0**-53
@@ -221,9 +227,9 @@ class Randomness:
     def each_to_a_position(
         self, count: int, positions: int, numerator: int, denominator: int
     ) -> Order:
-        """`count` times a place, independently: each with a probability that is a ratio.
+        """A position for each of `count`, independently; each has a probability that is a ratio.
 
-        Where these do not add up to 1, none, which is -1.
+        Where these do not add up to 1, some have no position, which is -1.
         """
         drawn = (self._below(count, denominator) // np.uint64(numerator)).astype(np.intp)
         return np.where(drawn < positions, drawn, -1)
@@ -326,7 +332,7 @@ _NO_PENDING = Pending(np.empty(0, np.intp), np.empty(0, np.uint64), np.empty(0, 
 
 
 class Progress(NamedTuple):
-    """The progress of rounds: pending before the last and after it, and the words used."""
+    """The progress of rounds: what was pending before and after the last, and the words used."""
 
     before: Pending
     left: Pending
@@ -381,7 +387,7 @@ def _rounds(pending: Pending, extra: Words, out: Whole, bits: int) -> Progress:
 def _one_round(
     pending: Pending, drawn: Words, out: Whole, bits: int
 ) -> tuple[Pending, NDArray[np.intp]]:
-    """One round: what is still pending, and which of the pending floats cannot decide."""
+    """What is still pending after one round, and which of the numbers floats cannot decide."""
     found = tables()
     where, word, level = pending
     at = (word & _BOX).astype(np.intp)
@@ -426,7 +432,7 @@ def _signed_numbers(bins: NDArray[np.unsignedinteger], word: Words, bits: int) -
 def _decide(
     pending: Pending, k: int, drawn: Words, words: Source, out: Whole, bits: int
 ) -> tuple[int, int, int] | None:
-    """Decide one pending number by multiprecision; what is pending of it then, if anything is."""
+    """The place, word and level still pending after a decision by multiprecision, if any are."""
     found, word, level = tables(), pending.word[k], int(pending.level[k])
     at = int(word & _BOX)
     where = int(pending.where[k])
@@ -522,7 +528,7 @@ def publications(runs: Sequence[TrainingRun]) -> list[int]:
 
 
 def _this_or_the_next(noises: Array) -> Array:
-    """Each noise, or the next that is not 0; the last there is, where none follows."""
+    """Each noise or, if it is 0, the next that is not; if none follows, the last that is not."""
     known = np.flatnonzero(noises > 0.0)
     following = np.searchsorted(known, np.arange(noises.size))
     return np.asarray(noises[known[np.minimum(following, known.size - 1)]])
@@ -544,7 +550,7 @@ def noisy(values: Array, noise_std: float, source: Randomness, *, largest: float
 
 
 def release_bits(noise_std: float, largest: float) -> int:
-    """How many bits finer than its noise the grid is on which no such value overflows."""
+    """The number of bits by which the grid is finer than the noise; no such value overflows."""
     spare = WHOLE_BITS - math.ceil(math.log2(largest / noise_std + 16.0))
     if spare < LEAST_BITS:
         must_be = f"at least {largest * 2.0 ** (LEAST_BITS - WHOLE_BITS):g}, for so many examples"
@@ -553,7 +559,7 @@ def release_bits(noise_std: float, largest: float) -> int:
 
 
 def released_size(kind: str, features: int, classes: int) -> int:
-    """How many numbers a release of this kind has, at most."""
+    """The most numbers that a release of this kind has."""
     sizes = {
         MEAN: features + 1,
         OUTLIERS: len(OUTLIER_COUNTS),
@@ -565,7 +571,7 @@ def released_size(kind: str, features: int, classes: int) -> int:
 
 
 def released_error(release: Release, examples: int, size: int) -> float:
-    """How far what noise is added to may be from the statistic: its rounding, and the grid."""
+    """The most by which rounding and the grid move a statistic before noise is added."""
     largest = 2.0 * examples
     unit = release.noise_std * 2.0 ** -release_bits(release.noise_std, largest)
     exact = 4.0 * _UNIT_ROUNDOFF * largest + 0.5 * unit

@@ -190,7 +190,7 @@ class State:
         self.add(noise - np.rint(total, out=total).astype(np.int64))
 
     def add(self, moved: NDArray[np.int64]) -> None:
-        """Move by so many units."""
+        """Move by this many units."""
         self._whole += moved
         np.multiply(self._whole, self._unit, out=self.parameters)
 
@@ -209,8 +209,8 @@ def _batch_gradients(
 def _keep_freed_memory() -> None:
     """Let the C library keep what a step frees for the next, as it does once so much was freed.
 
-    Else, where nothing large was freed before, every step has its arrays given back to the system
-    and fetched again, page by page, which takes longer than computing them.
+    Otherwise every step gives its arrays back to the system and fetches them again, page by page,
+    which takes longer than computing them.
     """
     np.empty(_FREED_BYTES, dtype=np.uint8)
 
@@ -428,7 +428,7 @@ def check_targets(objective: Objective, examples: Examples) -> None:
 def stored_batch(own: Examples, chosen: RowIndex) -> Batch:
     """The chosen examples with rows as they are stored, and what they count as.
 
-    `scaled` is whether dense rows have yet to be converted.  Of sparse rows that has been done, but
+    `scaled` is whether dense rows have yet to be converted.  Sparse rows are converted already, but
     for the centre.
     """
     if own.is_mapped:
@@ -466,7 +466,7 @@ def dense_rows(own: Examples) -> Array:
 
 
 def converted(stored: Batch, outputs: int = 1) -> Iterator[Batch]:
-    """A stored batch as it counts, in parts; of large ones if there are many outputs to add up."""
+    """The parts of a stored batch, as it counts; they are larger if there are many outputs."""
     if not stored.scaled:
         yield stored
         return

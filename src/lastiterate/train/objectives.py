@@ -132,7 +132,7 @@ class Objective(ABC):
 
     @property
     def outputs(self) -> int:
-        """How many outputs the model has."""
+        """The number of outputs of the model."""
         return 1
 
     @property
@@ -143,7 +143,7 @@ class Objective(ABC):
     @property
     @abstractmethod
     def residual_error(self) -> float:
-        """How far a computed residual may be from the exact one of the same outputs."""
+        """The largest error of a computed residual, for the same outputs."""
 
     @property
     @abstractmethod

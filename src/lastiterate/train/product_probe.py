@@ -116,7 +116,7 @@ def _unsound(library: str) -> NumericalFailure:
 
 
 def unrolled(outputs: int) -> int:
-    """The rows of a left factor that stands for so many, some of them 0.
+    """The number of rows of a left factor for this many outputs, rows of 0 included.
 
     Rows beyond a multiple of four would be multiplied one by one; one row alone is no matter.
     """

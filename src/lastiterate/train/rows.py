@@ -150,13 +150,13 @@ def norm_factors(rows: Rows, bound: float, *, rounding: float = PROVED_ROUNDING)
 
 
 def far_rows(rows: Rows, bound: float) -> tuple[int, int]:
-    """How many rows are more than ten times as long as the bound, and shorter than a tenth."""
+    """The numbers of rows longer than ten times the bound, and shorter than a tenth of it."""
     factors = norm_factors(rows, bound / FAR)
     return int((factors < FAR**-2).sum()), int((factors == 1.0).sum())
 
 
 def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
-    """All rows, so many at a time as fit into memory twice over; each is read once."""
+    """All rows, as many at a time as fit into memory twice; each row is read once."""
     count, width = rows.shape
     stride = max(1, _ENTRIES_AT_ONCE // max(width, 1))
     for start in range(0, count, stride):
@@ -310,7 +310,7 @@ def _column_sums(terms: Array) -> Array:
 def rows_within(rows: Rows, bound: float, ranges: tuple[Array, Array] | None) -> Any:
     """The rows, mapped from their ranges if there are some, none longer than the bound.
 
-    In float64: rounded to the precision of the rows, all would change with a row of another.
+    The result is float64: in the precision of the rows, one row of another type would change all.
     """
     rows = rows.astype(np.float64)
     if ranges is not None:

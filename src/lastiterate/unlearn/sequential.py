@@ -107,7 +107,7 @@ def _report_on_extra_steps(extra: TrainingRun) -> PrivacyReport:
 
 
 def _profile_by_bound(extra: TrainingRun, bound: str) -> PrivacyProfile:
-    """The profile by this bound if it covers these steps, too, else by the best that does."""
+    """The profile of the extra steps by this bound, or by the best one if this does not apply."""
     known = _report_on_extra_steps(extra).used
     return (
         known[bound]

@@ -88,7 +88,7 @@ def test_is_what_the_theorem_says(epsilon):
     truth = literal(
         epsilon,
         transport.multiplier,
-        transport._kept(epsilon, np.array([transport.multiplier]))[:, 0],
+        transport._kept_arguments(epsilon, np.array([transport.multiplier]))[:, 0],
     )
     # The rule of midpoints is off, too.
     assert truth * (1 - 1e-3) <= found <= 1.02 * truth
@@ -126,7 +126,7 @@ class TestFeasibility:
         transport = JointTransport(LAWS, RETAINED, 0.8, FINE)
         transport.delta(0.8)
         multiplier, alpha = transport.multiplier, np.exp(0.8)
-        kept = transport._kept(0.8, np.array([multiplier]))[:, 0]
+        kept = transport._kept_arguments(0.8, np.array([multiplier]))[:, 0]
         retained = np.exp(min(0.0, 0.8 - 0.5 * (multiplier - 0.55 + 0.25)))
         needed = 0.07 * (1 - retained) * np.exp(0.55 * (multiplier - 0.275))
         assert needed <= LAWS.receiving @ (alpha - kept)
@@ -136,7 +136,7 @@ class TestFeasibility:
         multiplier = np.array([3.3])
         transport = JointTransport(LAWS, RETAINED, 0.8, FINE)
         (available,) = transport._receiving @ (
-            1.0 - transport._kept(0.8, multiplier) * np.exp(-0.8)
+            1.0 - transport._kept_arguments(0.8, multiplier) * np.exp(-0.8)
         )
         per_mass, retained = transport._terms(0.8, multiplier)
         each = float(-np.expm1(retained[0]) * np.exp(per_mass[0] - 0.8))

@@ -211,7 +211,7 @@ class TestMoments:
         """Nothing is known of it: at worst it reveals the data set."""
         mu, lost = 0.3, 0.01
         profile = MomentTransportProfile(RATES, RATES * mu**2 + math.log1p(-lost), lost=lost)
-        epsilon, delta = profile._at(multiplier)
+        epsilon, delta = profile._point_at(multiplier)
         assert delta >= (1.0 - lost) * li.GaussianProfile(mu).delta(epsilon) + lost * (1.0 - 1e-9)
 
     def test_nothing_is_promised_without_them(self):

@@ -31,9 +31,9 @@ from tests.train.test_step_error import worst
 @pytest.fixture
 def forgotten():
     """Nothing loaded before, nor remembered after."""
-    compiled._loaded.cache_clear()
+    compiled._load.cache_clear()
     yield
-    compiled._loaded.cache_clear()
+    compiled._load.cache_clear()
 
 
 def test_little_work_loads_nothing():

@@ -27,7 +27,7 @@ _MOST_LEVELS = 8  # different levels of noise in an epoch
 MOST_EPOCHS = 12  # different epochs
 # Points of a grid in a standard deviation, for up to so many batches an epoch.
 _CELLS = ((8, 400), (64, 160), (2_000, 80), (10**18, 50))
-_FARTHEST = 11.0  # standard deviations, beyond which there is 1e-28
+_FARTHEST_DEVIATION = 11.0  # standard deviations, beyond which there is 1e-28
 _LEAST_MASS, _LEAST_MEAN = 1e-30, 1e-22  # what a grid need not hold, of the whole
 _CELL_ROUNDINGS = 256.0  # of the mass of a cell of one term, times the cells of a deviation
 _SUM_ROUNDINGS = 16.0  # of the value of a sum of two
@@ -238,7 +238,7 @@ def epoch_losses(ratios: tuple[float, ...], share: float) -> tuple[LossCells, Lo
 
 
 def _law_of_sum(counts: Counter[float]) -> RatioLaw:
-    """The law of the sum of likelihood ratios, so many for each ratio of sensitivity and noise."""
+    """The law of the sum of likelihood ratios, counted by the ratio of sensitivity to noise."""
     length = sum(counts.values())
     cells = next(cells for most, cells in _CELLS if length <= most)
     largest = max(counts)
@@ -297,8 +297,8 @@ class RatioLaw:
 def log_normal(spread: float, step: float) -> RatioLaw:
     """The law of e^(r z - r^2/2), r = spread, on a grid with this step."""
     middle = spread * spread / 2.0
-    first = math.floor((-_FARTHEST * spread - middle) / step)
-    last = math.ceil((_FARTHEST * spread + middle) / step)
+    first = math.floor((-_FARTHEST_DEVIATION * spread - middle) / step)
+    last = math.ceil((_FARTHEST_DEVIATION * spread + middle) / step)
     logs = step * np.arange(first, last + 1, dtype=np.float64)
     edges = (logs + middle) / spread
     points = np.exp(logs)
@@ -324,7 +324,7 @@ def log_normal(spread: float, step: float) -> RatioLaw:
 
 
 def repeated(law: RatioLaw, times: int, cells: int) -> RatioLaw:
-    """The law of the sum of so many independent variables with this law.
+    """The law of the sum of this many independent variables with this law.
 
     Grids become finer with the sums, to keep `cells` points in half a standard deviation or more.
     """

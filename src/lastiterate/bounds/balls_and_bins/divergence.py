@@ -37,7 +37,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import normal_cells
 
 _LARGEST_G = 9.0  # standard deviations
-_WIDEST = 0.2  # share of its epsilon, to both sides, for which a divergence is computed
+_COMPUTED_SHARE = 0.2  # share of its epsilon, to both sides, for which a divergence is computed
 _ROUNDED_ONE = down(1.0, MILLIONS_OF_ROUNDINGS)  # least sum of probabilities
 _LEAST_G = -2.0  # from which on thresholds are on the grid,
 _LARGEST_THRESHOLD = 3.0  # unless they exceed so many times that at G = 0
@@ -116,7 +116,10 @@ class MixtureDivergence:
         if mixture.is_out_of_range:
             raise InvalidParameter("mixture", mixture, must_be=f"of means up to {_LARGEST_MU:g}")
         self._pair = pair
-        self._least, self._most = (1.0 - _WIDEST) * epsilon, (1.0 + _WIDEST) * epsilon
+        self._least, self._most = (
+            (1.0 - _COMPUTED_SHARE) * epsilon,
+            (1.0 + _COMPUTED_SHARE) * epsilon,
+        )
         at = _edges(grid.step)
         self._masses, last = _masses_up_to(at), float(at[-1])
         earlier_beyond = mixture.earlier_weights @ ndtr(mixture.earlier_mus - last)

@@ -194,7 +194,7 @@ def bin_early_mixture(run: TrainingRun) -> PrivacyProfile:
     return FallbackProfile(quick, below=_USUAL_DELTA, fallback=partial(bin_windowed_mixture, run))
 
 
-def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
+def _superseded_bounds(run: TrainingRun) -> tuple[Bound, ...]:
     """Bounds that need not be evaluated as well: the windowed mixture includes `BIN_MIXTURE`."""
     return (BIN_MIXTURE,) if run.examples_per_person == 1 else ()
 
@@ -249,7 +249,7 @@ BIN_WINDOWED_MIXTURE = Bound(
     evaluate=bin_windowed_mixture,
     rests_on=(CONVEX_FIXED_ORDER,),
     charges="mixes over the example's hidden position, late ones in windows of their own",
-    supersedes=_superseded,
+    supersedes=_superseded_bounds,
 )
 
 
@@ -289,7 +289,7 @@ def majorants(run: TrainingRun) -> list[Majorant]:
 
 
 def counterpart_of(run: TrainingRun) -> tuple[type[BatchRule], int]:
-    """The rule that shuffles where examples draw, and how many batches are drawn."""
+    """The shuffling rule that stands for this drawing rule, and how many batches are drawn."""
     if run.batches.resampling is Resampling.ONCE:
         return ShuffledOnce, min(run.batches.batches_per_epoch, run.steps)
     return ShuffledEachEpoch, run.steps
@@ -520,7 +520,7 @@ class EarlyMixtures:
     def mixture(self, hidden: int, noise_share: float, first_window: int) -> PositionMixture:
         """The components of the mixture in which windows hide the first `hidden` groups.
 
-        The first window has `first_window` steps; if that is 0, they are as for longer steps.
+        The first window has `first_window` steps; if that is 0, windows are those of `end_windows`.
         """
         one = self.parts[0][1]
         tails, weights = one.tails, one.weights()

@@ -173,6 +173,7 @@ def _periodic_mu(run: TrainingRun, diameter: float, period: int, *, tail: int) -
 
 
 def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
+    """The gaps, sensitivities and noises: one number each, or one for every step."""
     return quantities.gaps(run), quantities.sensitivities(run), quantities.noises(run)
 
 
@@ -188,7 +189,7 @@ def rolled_up_mu(
         return 0.0
     gap, added, noise = (float(x[0]) for x in _constants(run))
     idle = np.diff(seen, append=run.steps + 1) - 1
-    # Sums of c^2j over the idle steps, and c to their number, rounded as the engine wants.
+    # Sums of c^2j over the idle steps, and c to their number, rounded towards a larger mu.
     log_kept = logs_of_powers(log_of(gap), idle)
     spread = sums_of_powers(2 * log_of(gap), idle)
     off = ulps(ulps_off(log_kept))
@@ -206,7 +207,7 @@ def rolled_up_mu(
 
 
 def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
-    """Every step, and the release as one more."""
+    """The contraction, sensitivity and noise of every step, and of the release as one more."""
     gap, added, noise = (quantities.every_step(x, run.steps) for x in _constants(run))
     return (
         np.append(quantities.contractions(gap), 1.0),
@@ -232,8 +233,8 @@ def latest_order_mu(
     A participation that is moved later within its epoch, or made larger, leaves a larger
     distance after every step, so it never lowers mu: `epochs` have their largest sensitivities, as
     seen from their ends, at their ends.  `last` is a step in which the example truly takes part
-    after these.  What came before the first of them is charged at the ends of blocks of epochs; in
-    a schedule as it was added, unshrunk.
+    after these.  Earlier epochs are charged at the ends of blocks of epochs; in a schedule, as a
+    distance at the start that no step has shrunk.
     """
     ends = [epoch[-1] for epoch in epochs] + ([last] if last else [])
     before = (epochs[0][0] - 1 if epochs else (last or 1) - 1) // run.batches.batches_per_epoch

@@ -95,7 +95,7 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
     if run.batches.resampling is Resampling.EACH_EPOCH:
         return GaussianProfile(_worst_order_mu(run))
     constant_noise = run.is_constant and np.max(run.noise_std) > 0.0
-    if constant_noise and _work(run, quantities.position_count(run)) > _MAX_WORK:
+    if constant_noise and _work_for_positions(run, quantities.position_count(run)) > _MAX_WORK:
         # Noise on release may be left unused, and then only the last position is to be solved.
         run = run.replace(release_noise_std=0.0)
     mus = _position_mus(run, _most_exposed_positions(run))
@@ -126,7 +126,7 @@ def _most_exposed_positions(run: TrainingRun) -> Sequence[int]:
     return [(run.steps - 1) % count]
 
 
-def _work(run: TrainingRun, positions: int) -> int:
+def _work_for_positions(run: TrainingRun, positions: int) -> int:
     return positions * min(run.steps, _MAX_WRITTEN_STEPS)
 
 
@@ -135,7 +135,7 @@ def _position_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
     ways = []
     if run.is_constant:
         ways.append([_closed_form_mu(run, position) for position in chosen])
-    if _work(run, len(chosen)) <= _MAX_WORK:
+    if _work_for_positions(run, len(chosen)) <= _MAX_WORK:
         ways.append(_written_out_mus(run, chosen))
     elif not run.is_constant or run.batches.period is None:
         ways.append(_linear_mus(run, chosen))
@@ -354,7 +354,7 @@ NON_CONVEX = Bound(
 
 
 def windows(run: TrainingRun) -> list[LastEpochs]:
-    """Few epochs with many choices; then, where these are too few, many with few choices."""
+    """Windows of few epochs with many choices and, if too short, of many epochs with few."""
     found = []
     for choices, steps in _WINDOW_SIZES:
         found.append(LastEpochs(run, last_epochs(run, choices, steps)))
@@ -378,24 +378,26 @@ class LastEpochs:
     @cached_property
     def mus(self) -> Array:
         """mu of each choice, by the best of some tangents, rounded up."""
-        energies = np.minimum(self._from_before, self._from_cap)
+        energies = np.minimum(self._energies_from_before, self._energies_from_cap)
         return np.asarray(up(np.maximum(np.sqrt(energies), LEAST_MU), ulps(quantities.WIDENING)))
 
     @property
     def is_long_enough(self) -> bool:
         """Whether no choice is best hidden from the window's beginning on."""
-        return not self.window.epochs_before or bool(np.all(self._from_cap < self._from_before))
+        return not self.window.epochs_before or bool(
+            np.all(self._energies_from_cap < self._energies_from_before)
+        )
 
     @cached_property
     def _choices(self) -> IntArray:
         return self.window.choices()
 
     @property
-    def _from_before(self) -> Array:
+    def _energies_from_before(self) -> Array:
         return self._energies[0]
 
     @property
-    def _from_cap(self) -> Array:
+    def _energies_from_cap(self) -> Array:
         return self._energies[1]
 
     @cached_property
@@ -415,7 +417,7 @@ class LastEpochs:
             path = self._path(row)
             for least in _LEAST_DISTANCES:
                 distances = np.maximum(path, least * max(*self._sensitivities, TINY))
-                slope, offset = self._idle.tangent(distances)
+                slope, offset = self._idle_moduli.tangent(distances)
                 if any(np.array_equal(slope, other) for other in slopes):
                     continue
                 slopes.append(slope)
@@ -427,11 +429,11 @@ class LastEpochs:
         return before, capped
 
     @cached_property
-    def _idle(self) -> Moduli:
+    def _idle_moduli(self) -> Moduli:
         return moduli(self.run, np.empty(0, dtype=np.intp), self.window.steps)
 
     @cached_property
-    def _taking_part(self) -> Moduli:
+    def _participating_moduli(self) -> Moduli:
         return moduli(self.run, np.arange(self.window.steps), self.window.steps)
 
     @cached_property
@@ -454,10 +456,10 @@ class LastEpochs:
         before = self.run.steps - self.window.steps
         if not before:
             return 0.0
-        return min(self._cap, _farthest(self.run, before, self._cap))
+        return min(self._cap, _largest_distance(self.run, before, self._cap))
 
     @cached_property
-    def _composed(self) -> float:
+    def _composed_energy(self) -> float:
         """The energy of composition for all epochs before the window."""
         before, length = self.window.epochs_before, self.run.batches.batches_per_epoch
         if not before:
@@ -488,8 +490,8 @@ class LastEpochs:
         count, choices = self.window.steps + 1, self._choices
         slopes = np.repeat(slope[None, :], len(choices), axis=0)
         sensitivities = np.repeat(offset[None, :], len(choices), axis=0)
-        own_slope, own_offset = self._taking_part.tangent(distances)
-        columns, composed = {0, count - 1}, np.full(slopes.shape, self._composed)
+        own_slope, own_offset = self._participating_moduli.tangent(distances)
+        columns, composed = {0, count - 1}, np.full(slopes.shape, self._composed_energy)
         for k, groups in enumerate(self.window.epochs):
             for number, group in enumerate(groups):
                 if group.steps is None:
@@ -497,7 +499,7 @@ class LastEpochs:
                 at, rows = group.steps[-1], np.flatnonzero(choices[:, k] == number)
                 columns |= {at, at + 1}
                 # Where a group has begun, the participation may be over.
-                composed[rows, group.steps[0] + 1 :] += self._at_once(group.steps)
+                composed[rows, group.steps[0] + 1 :] += self._most_hidden_energy(group.steps)
                 if group.alone:
                     slopes[rows, at], sensitivities[rows, at] = own_slope[at], own_offset[at]
                 else:
@@ -507,9 +509,9 @@ class LastEpochs:
 
     def _charge(self, group: PositionGroup) -> float:
         assert group.steps is not None
-        return late_charges(self._idle, self._sensitivities, group.steps)[-1]
+        return late_charges(self._idle_moduli, self._sensitivities, group.steps)[-1]
 
-    def _at_once(self, steps: range) -> float:
+    def _most_hidden_energy(self, steps: range) -> float:
         """The most energy of a participation in one of these steps that this step hides."""
         with np.errstate(divide="ignore"):
             ratios = self._sensitivities[steps.start : steps.stop] / self._noise[steps]
@@ -544,8 +546,8 @@ class LastEpochs:
         return up(before, slack), up(found.from_cap, slack)
 
 
-def _farthest(run: TrainingRun, steps: int, cap: float) -> float:
-    """How far apart two runs can be after so many steps, which are whole epochs.
+def _largest_distance(run: TrainingRun, steps: int, cap: float) -> float:
+    """The largest distance of two runs after this many steps, which are whole epochs.
 
     An epoch adds at most what a participation in any of its steps has grown to at its end.
     """
@@ -607,7 +609,7 @@ class Window:
 
 
 def last_epochs(run: TrainingRun, most_choices: int, most_steps: int) -> Window:
-    """The window of the last epochs that has at most so many choices and about so many steps.
+    """The window of last epochs with at most this many choices and about this many steps.
 
     The later an epoch, the more groups it has; the oldest have one, charged as its worst.
     """

@@ -73,7 +73,7 @@ def short_steps(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** the least over windows of closed forms; rounded up.
     """
-    return _profile(_worst_mu(run, _equal_steps(run)), convex(run).mu)
+    return _better_profile(_worst_mu(run, _equal_steps(run)), convex(run).mu)
 
 
 def short_steps_for_persons(run: TrainingRun) -> PrivacyProfile:
@@ -86,7 +86,7 @@ def short_steps_for_persons(run: TrainingRun) -> PrivacyProfile:
     steps, now = _equal_steps(run), convex_for_persons(run).mu
     shared = replace(steps, dimension=size * steps.dimension, failure=FAILURE / size)
     alone = _worst_mu(run, shared, largest_shift=now)
-    return _profile(at_least(size * alone, ulps=2), now)
+    return _better_profile(at_least(size * alone, ulps=2), now)
 
 
 def short_steps_by_position(run: TrainingRun) -> Sequence[PrivacyProfile]:
@@ -102,7 +102,7 @@ def short_steps_by_position(run: TrainingRun) -> Sequence[PrivacyProfile]:
         [_mus(run, _equal_steps(run), _once_an_epoch(run, part)) for part in parts]
     )
     now = [profile.mu for profile in convex_by_position(run)]
-    return [_profile(float(mu), most) for mu, most in zip(mus, now, strict=True)]
+    return [_better_profile(float(mu), most) for mu, most in zip(mus, now, strict=True)]
 
 
 def equal_short_steps(run: TrainingRun) -> ShortSteps | None:
@@ -129,7 +129,7 @@ def _equal_steps(run: TrainingRun) -> ShortSteps:
     )
 
 
-def _profile(mu: float, now: float) -> PrivacyProfile:
+def _better_profile(mu: float, now: float) -> PrivacyProfile:
     """The guarantee by early shifts, or the Gaussian one by later shifts where these do as well."""
     if not quantities.widened(mu) < now:
         return GaussianProfile(now)
@@ -157,7 +157,8 @@ def _worst_of_epoch(
 ) -> float:
     """The largest mu of a last participation in one epoch, after others in `earlier` epochs.
 
-    Those are at the ends of their epochs, where they cost most: they are not hidden early.
+    The others are at the ends of their epochs, where they cost most, and no earlier shifts hide
+    them.
     """
     length = run.batches.batches_per_epoch
     ends = [Participations(tails.stop, 1.0, earlier - 1, length)] if earlier else []
@@ -184,7 +185,7 @@ def _mus(
     participations: list[Participations],
     largest_shift: float = 0.0,
 ) -> Array:
-    """mu by shifts before the last participation, too."""
+    """The mu of participations that earlier shifts hide as well as later ones."""
     return early_mus(
         steps,
         participations,
@@ -194,7 +195,7 @@ def _mus(
 
 
 def _late_mus(run: TrainingRun, steps: ShortSteps, participations: list[Participations]) -> Array:
-    """mu by shifts from each participation on alone."""
+    """The mu of participations that only later shifts hide."""
     mus = mus_of_few(
         gap=steps.gap, participations=participations, release_in_steps=_release_in_steps(run)
     )

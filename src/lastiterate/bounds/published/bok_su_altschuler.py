@@ -427,7 +427,7 @@ def bounded_estimate(run: TrainingRun) -> Estimate:
 
 
 def limit(mu: float, probability: float, steps: float) -> float:
-    """The Gaussian parameter to which so many steps of ratio mu tend."""
+    """The Gaussian parameter to which this many steps of ratio mu tend."""
     return math.sqrt(2.0 * steps * growth(mu)) * probability
 
 

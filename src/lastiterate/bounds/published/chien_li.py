@@ -54,13 +54,13 @@ from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chien-li"
 _MAX_STEPS = 100_000
-_MAX_BATCHES = 200
-_MAX_UNROLLED_STEPS = 2_000
-_MAX_ORDERS = 800
-_LARGEST_DISTANCE = 1e60
-_STARTS_AT_ONCE = 6
+_MAX_BATCHES = 200  # of an epoch
+_MAX_UNROLLED_STEPS = 2_000  # last steps, in which shifts may begin
+_MAX_ORDERS = 800  # of the last epochs, written out
+_LARGEST_DISTANCE = 1e60  # farther ones count as infinite
+_STARTS_AT_ONCE = 6  # solved together, the most promising first
 _MAX_START_ROUNDS = 24
-_GAIN = 1e-8  # for which no other start is solved
+_GAIN = 1e-8  # relative; for less no other start is solved
 _SEARCH_CANDIDATES = 32
 _SEARCH_ROUNDS = 4
 _SEARCH_HALVINGS = 64
@@ -232,7 +232,7 @@ def energies_of_orders(run: TrainingRun) -> tuple[Array, Array]:
         weights.append(np.prod([weight for weight, _ in chosen]))
         patterns.append(np.concatenate([seen for _, seen in chosen]))
     late = np.array(patterns)[:, -_MAX_UNROLLED_STEPS:]
-    walked = forward_distances(run, np.array(patterns), _farthest(run, before))
+    walked = forward_distances(run, np.array(patterns), _largest_distance(run, before))
     s = float(quantities.sensitivities(run)[0])
     composed = s * s * (before + np.array(patterns).sum(axis=1))
     walked = walked[:, -_MAX_UNROLLED_STEPS:]
@@ -245,8 +245,8 @@ def _last_epoch(length: int, cut: int) -> list[tuple[float, Array]]:
     return [*seen, (1.0 - cut / length, np.zeros(cut))]
 
 
-def _farthest(run: TrainingRun, epochs: int) -> float:
-    """The largest distance of Lemma A.2 after so many epochs, over all positions in them."""
+def _largest_distance(run: TrainingRun, epochs: int) -> float:
+    """The largest distance of Lemma A.2 after this many epochs, over all positions in them."""
     length, distance = run.batches.batches_per_epoch, 0.0
     # One more step that sees nobody: distances are those before each step.
     positions = np.hstack([np.eye(length), np.zeros((length, 1))])
@@ -286,6 +286,7 @@ def sampled(run: TrainingRun) -> RenyiProfile:
 
 
 def _growing_energies(run: TrainingRun, lengths: Array) -> Array:
+    """The least energies where distances may grow, one for each number of last steps."""
     starts = forward_distances(run, np.ones(run.steps))[-lengths]
     idle = np.zeros((lengths.size, int(lengths.max())))
     return least_energies(idle, starts, lengths, *growth(run))
@@ -425,11 +426,11 @@ def _lower_bounds(sensitivities: Array, walked: Array, rates: tuple[float, float
         with np.errstate(over="ignore"):
             below[:, k] = np.maximum((walked[:, k] + mass) ** 2 / variance, alone)
     if order == 1.0:
-        below[:, 1:][_later_at_the_cap(sensitivities, walked)] = np.inf
+        below[:, 1:][_is_needless_start(sensitivities, walked)] = np.inf
     return below
 
 
-def _later_at_the_cap(sensitivities: Array, walked: Array) -> Array:
+def _is_needless_start(sensitivities: Array, walked: Array) -> Array:
     """Which starts but the first have the same distance as the one before, and all it has to hide.
 
     With linear growth the earlier one is better.  Let E(z) be the least energy from a distance z
@@ -487,7 +488,7 @@ def _water_filling(
 def _search_first_shift(
     sensitivities: Array, starts: Array, lengths: Array, rise: float, order: float
 ) -> Array:
-    """Energies for any growth, by a search over what the first step pays."""
+    """The least energies found for any growth, by a search over what the first step pays."""
     largest = np.maximum(starts + rise * starts**order + sensitivities.max(axis=1), 1e-300)
     low, high = 1e-6 * largest, largest
     best = np.full(starts.size, np.inf)

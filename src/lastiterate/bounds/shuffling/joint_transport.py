@@ -53,8 +53,8 @@ _LEAST_MULTIPLIER, _LARGEST_MULTIPLIER = -2.0, 14.0  # standard deviations
 _LARGEST_EXPONENT = 600.0
 _LARGEST_G = 9.0  # standard deviations
 _KNOTS = np.linspace(-1.0, 1.0, 41)
-_WIDEST = 0.5  # of log a, from the middle knot to the last, and at most epsilon
-_MOST_CACHED = 64  # position laws, in one search
+_LARGEST_KNOT_LOG = 0.5  # of log a, from the middle knot to the last, and at most epsilon
+_MOST_CACHED_LAWS = 64  # position laws, in one search
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class TransportSearch:
             parameters.first_window,
         )
         if key not in self._cache:
-            if len(self._cache) >= _MOST_CACHED:
+            if len(self._cache) >= _MOST_CACHED_LAWS:
                 self._cache.pop(next(iter(self._cache)))
             self._cache[key] = self._compute_laws(self._parts[number][1], parameters)
         return self._cache[key]
@@ -240,7 +240,7 @@ class JointTransport:
         residual_mus = np.maximum.reduceat(laws.residual_mus, first)
         moved = up(laws.hidden * (1.0 - retained) / laws.receiving.sum(), THOUSANDS_OF_ROUNDINGS)
         knots = _KNOTS[:: grid.every_nth_knot]
-        self._knots = np.exp(epsilon + min(_WIDEST, epsilon) * knots * np.abs(knots))
+        self._knots = np.exp(epsilon + min(_LARGEST_KNOT_LOG, epsilon) * knots * np.abs(knots))
         end = float(self._knots[knots.size // 2])
         calls = call_function(
             moved, laws.window_costs, groups=laws.window_of, end=end, cells=grid.cells
@@ -268,7 +268,7 @@ class JointTransport:
         self.multiplier = low
         return self._delta_at(epsilon, low)
 
-    def _kept(self, epsilon: float, multipliers: Array) -> Array:
+    def _kept_arguments(self, epsilon: float, multipliers: Array) -> Array:
         """The argument a of each receiving position's B_e, a knot or e^epsilon, by multiplier."""
         tail = ndtr(-multipliers)
         steeper = (self._slopes[:, :, None] > tail).sum(axis=1)
@@ -283,7 +283,9 @@ class JointTransport:
 
     def _feasible(self, epsilon: float, multipliers: Array) -> Array:
         """Whether receiving positions give up what the separate transported mass needs."""
-        available = self._receiving @ (1.0 - self._kept(epsilon, multipliers) * np.exp(-epsilon))
+        available = self._receiving @ (
+            1.0 - self._kept_arguments(epsilon, multipliers) * np.exp(-epsilon)
+        )
         needed_per_mass, retained = self._terms(epsilon, multipliers[:, None])
         relative = np.exp(np.minimum(needed_per_mass - epsilon, _LARGEST_EXPONENT))
         needed = (-np.expm1(retained) * relative) @ self._laws.separate
@@ -292,7 +294,7 @@ class JointTransport:
 
     def _delta_at(self, epsilon: float, multiplier: float) -> float:
         laws = self._laws
-        kept = self._kept(epsilon, np.array([multiplier]))[:, 0]
+        kept = self._kept_arguments(epsilon, np.array([multiplier]))[:, 0]
         needed_per_mass, retained = self._terms(epsilon, multiplier)
         share = np.maximum(self._retained, TINY)
         count = laws.separate.size

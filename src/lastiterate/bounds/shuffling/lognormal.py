@@ -26,7 +26,7 @@ from lastiterate.errors import InvalidParameter
 _LEAST_SPREAD = 1e-4  # of the logarithm; smaller ones are raised to it, which is larger in C
 _ROUNDINGS = 64.0  # of the value at one point of a grid
 _FARTHEST_Z, _Z_KNOTS = 9.0, 1601  # of the sum of a group
-_FINER = np.array([1.0, 8.0])  # a second grid is so much finer, for small thresholds
+_GRID_REFINEMENTS = np.array([1.0, 8.0])  # a second grid is so much finer, for small thresholds
 _LOWEST_Z = 4.0  # standard deviations below the mean, where a grid begins
 _LEAST_REACH = 4.0  # of a grid beyond its beginning, in units of the sum of all p
 
@@ -61,7 +61,7 @@ def call_function(
     weights, spreads = weights[present], np.maximum(spreads[present], _LEAST_SPREAD)
     if not weights.size:
         return CallFunction(((1.0, np.zeros(2)),))
-    ends = end / _FINER
+    ends = end / _GRID_REFINEMENTS
     cell = ends / cells
     grids = cell[:, None] * np.arange(cells + 1, dtype=np.float64)
     members = _members_of(weights.size, groups[present])

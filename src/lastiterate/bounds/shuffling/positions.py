@@ -173,7 +173,7 @@ class Positions(ABC):
     def mus_of_exact_last(
         self, participations: list[Participations], reserved: Spent = NOTHING_SPENT
     ) -> Array:
-        """`mus_of`, less where noise before the last participation hides it, too."""
+        """The mu as in `mus_of`, or less if noise before the last participation hides it too."""
         if self._short_steps is None:
             return self.mus_of(participations, reserved)
         mus = early_mus(
@@ -473,9 +473,10 @@ class PositionsEachEpoch(Positions):
     def _receiving_mus(
         self, count: int, receiving: float, reserved: Spent
     ) -> tuple[Array, float, Array]:
-        """mu of the example at receiving positions, of none, and of late ones against receiving.
+        """The mu of receiving positions, that of no position, and those of late positions.
 
-        The last is without the late position's last participation.  The exchanged example visits
+        Those of late positions are against the receiving ones, and lack the late position's last
+        participation.  The exchanged example visits
         the receiving position in the epoch in which the differing one is late; in the epoch before
         the differing example itself was there.
         """
@@ -756,7 +757,7 @@ def end_windows(tails: IntArray, share: float) -> EndWindows:
 
 
 def early_edges(tails: IntArray, *, first: int, most: int) -> IntArray:
-    """The edges of windows for short steps: the first has `first` steps, none a tail of `most`."""
+    """The edges of windows for short steps: the first ends at `first`, and none beyond `most`."""
     ends = _doubling(max(first, 1), int(tails.max()) + 1)
     return np.unique(np.minimum(ends, max(most, 1)))
 

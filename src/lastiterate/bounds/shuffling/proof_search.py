@@ -161,13 +161,13 @@ def best_by_coordinates(
 
     best = start
     for name, candidates in values.items():
-        best = min([best, *_with(best, name, candidates)], key=cached)
+        best = min([best, *_with_values(best, name, candidates)], key=cached)
     for name, candidates in values.items():
         at = candidates.index(getattr(best, name))
         neighbours = candidates[max(at - 1, 0) : at + 2]
-        best = min([best, *_with(best, name, neighbours)], key=cached)
+        best = min([best, *_with_values(best, name, neighbours)], key=cached)
     return best, cached(best)
 
 
-def _with(parameters: _Parameters, name: str, values: Sequence[float]) -> list[_Parameters]:
+def _with_values(parameters: _Parameters, name: str, values: Sequence[float]) -> list[_Parameters]:
     return [replace(parameters, **{name: one}) for one in values]  # type: ignore[type-var]  # a dataclass

@@ -62,7 +62,7 @@ _CELLS_AT_ONCE = 1 << 19  # of an array, for the sake of memory
 _LEAST_MULTIPLIER, _LARGEST_MULTIPLIER = -5.0, 60.0  # z, in standard deviations
 _TOLERANCE = 1e-7  # of epsilon, relative to that of a revealed position
 _LARGEST_EPSILON = 600.0  # above it nothing is transported, since e^epsilon overflows
-_LARGEST_EXPONENT = 600.0
+_LARGEST_EXPONENT = 600.0  # so that no power overflows
 
 
 def shuffled_joint_transport(run: TrainingRun) -> PrivacyProfile:
@@ -213,6 +213,20 @@ JOINT_TRANSPORT = Bound(
 )
 
 
+@dataclass(frozen=True, eq=False)
+class PositionLaw:
+    """A secret position: mu_j-GDP with probability weights[j], and transports between positions.
+
+    Each of `directions` lists possible transports for one order of the two data sets.  A transport
+    is an array of mus: entry t is the mu of position t on one data set against any position from
+    `len(transport)` on, on the other data set.
+    """
+
+    weights: Array
+    mus: Array
+    directions: Sequence[Sequence[Array]]
+
+
 class TransportProfile(PrivacyProfile):
     """The privacy profile of a secret position: mu_j-GDP with probability weight_j.
 
@@ -303,20 +317,6 @@ class TransportProfile(PrivacyProfile):
         knots = np.linspace(0.0, reach, _KNOTS)
         by_direction = [_deltas_by_blocks(transports, knots) for transports in self._directions]
         return knots, np.asarray(np.max(by_direction, axis=0))
-
-
-@dataclass(frozen=True, eq=False)
-class PositionLaw:
-    """A secret position: mu_j-GDP with probability weights[j], and transports between positions.
-
-    Each of `directions` lists possible transports for one order of the two data sets.  A transport
-    is an array of mus: entry t is the mu of position t on one data set against any position from
-    `len(transport)` on, on the other data set.
-    """
-
-    weights: Array
-    mus: Array
-    directions: Sequence[Sequence[Array]]
 
 
 class _Transport:
@@ -446,6 +446,7 @@ def _deltas_by_blocks(transports: _Transports, knots: Array) -> Array:
 
 
 def _best(transports: _Transports, epsilon: float) -> _Transport | _AverageTransport:
+    """The transport with the least delta at this epsilon."""
     deltas = [one.delta(epsilon) for one in transports]
     return transports[int(np.argmin(deltas))]
 

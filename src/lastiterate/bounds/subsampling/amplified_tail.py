@@ -424,7 +424,7 @@ class MixtureTransportProfile(ParametricProfile):
         """mu as if i were revealed."""
         return self._revealed.gdp()
 
-    def _at(self, multiplier: float) -> tuple[float, float]:
+    def _point_at(self, multiplier: float) -> tuple[float, float]:
         """An epsilon, and a delta that holds there."""
         capped = np.minimum(self._mus, multiplier)
         logs = capped * (multiplier - capped / 2)  # of g
@@ -514,7 +514,7 @@ class MomentTransportProfile(ParametricProfile):
         """inf, since the largest mu is not known."""
         return math.inf
 
-    def _at(self, multiplier: float) -> tuple[float, float]:
+    def _point_at(self, multiplier: float) -> tuple[float, float]:
         if not self._rates.size:
             return 0.0, 1.0
         logs, costs = self._table.at_multiplier(float(ndtr(-multiplier)), self._upper)
@@ -529,14 +529,14 @@ class MomentTransportProfile(ParametricProfile):
     def _average(self, values: Array) -> float:
         """An upper bound of E f, where f is values[i] from the i-th point up to the next."""
         rising = np.maximum.accumulate(values)
-        least = min(float(rising[-1]), self._near(rising.size, rising))
+        least = min(float(rising[-1]), self._near_envelope(rising.size, rising))
         for cut in self._cuts:
             far = float(np.min(np.max(rising[cut:] / self._weights[:, cut:], axis=1)))
             if far < least:
-                least = min(least, far + self._near(cut, rising))
+                least = min(least, far + self._near_envelope(cut, rising))
         return up(least, MILLIONS_OF_ROUNDINGS)
 
-    def _near(self, cut: int, rising: Array) -> float:
+    def _near_envelope(self, cut: int, rising: Array) -> float:
         """The concave envelope of f up to `cut` as a function of a weight, at the mean weight 1.
 
         Any line above f is valid.  The best one passes through two points of f on both sides of 1,

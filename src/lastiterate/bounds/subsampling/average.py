@@ -55,11 +55,11 @@ _MOST_RELEASE_NOISE = 1e9  # in units of a step's noise; more is not used
 _USUAL_FAILURE = 1e-9  # the probability of a larger batch
 # Probabilities of a larger batch that are tried, the first where contraction allows it.
 _FAILURES = tuple(10.0**-i for i in range(14, 7, -1))
-_WORTHWHILE = Fraction(19, 20)  # share of the contraction that a larger limit must keep
+_LEAST_KEPT_CONTRACTION = Fraction(19, 20)  # share of the contraction that a larger limit must keep
 _RATES = np.geomspace(1e-3, 300.0, 160)  # the largest weight is 1
 _MOST_TERMS = 4096  # groups of participations by age
 _LEVELS = 400  # of the law
-_NEGLIGIBLE = 1e-15
+_NEGLIGIBLE_MASS = 1e-15
 _MEMORY = 60.0  # time constants; older participations are e^-60 of the whole
 _BLOCKS_IN_MEMORY = 128  # in a time constant, or in the run
 _RECURSION_MEMORY = 12  # time constants of the recursion
@@ -69,7 +69,7 @@ _END_FOLDS = 30.0  # a distance exceeded with probability e^-30
 _END_EXCEEDED = 1e-13  # an upper bound on that probability
 _BLOCK_ROUNDING = 1e-12  # of the probabilities of one block
 _SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
-_LONGEST_SECOND = 4_000  # of the second window
+_LONGEST_SECOND_WINDOW = 4_000  # of the second window
 _WINDOW_MEMORY = 12.0  # time constants; older steps do not matter for the choice
 _LEAST_POWER = math.exp(-700.0)  # smaller ones would underflow
 
@@ -394,7 +394,9 @@ def contractions_without_example(run: TrainingRun) -> list[LimitedContraction]:
         not_expanding = math.floor((2 - eta * shared) / (eta * own))
         unhindered = math.floor((2 - 2 * eta * shared) / (eta * own))
         limits = [max(_size_hardly_exceeded(run, failure), unhindered) for failure in _FAILURES]
-        worthwhile = [size for size in limits if gap(size) >= eta * shared * _WORTHWHILE]
+        worthwhile = [
+            size for size in limits if gap(size) >= eta * shared * _LEAST_KEPT_CONTRACTION
+        ]
         wanted = (limits[0], worthwhile[0] if worthwhile else limits[-1])
         sizes = [min(size, most, not_expanding) for size in dict.fromkeys(wanted)]
     contractions = []
@@ -454,8 +456,12 @@ def best_windows(
 ) -> tuple[ExactWindow, ...]:
     """The windows and shifts whose cost looks least, near the mean and far out."""
     problem = _WindowProblem(gap, steps, probability, cap, release_in_steps, longest)
-    first, second = (_best_window(problem, quantiles) for quantiles in (_NEAR, _FAR))
-    return (first,) if second == first or second.length > _LONGEST_SECOND else (first, second)
+    first, second = (
+        _best_window(problem, quantiles) for quantiles in (_NEAR_QUANTILES, _FAR_QUANTILES)
+    )
+    return (
+        (first,) if second == first or second.length > _LONGEST_SECOND_WINDOW else (first, second)
+    )
 
 
 class _Quantiles(NamedTuple):
@@ -465,7 +471,7 @@ class _Quantiles(NamedTuple):
     energy: float
 
 
-_NEAR, _FAR = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
+_NEAR_QUANTILES, _FAR_QUANTILES = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
 
 
 class _WindowProblem(NamedTuple):
@@ -615,7 +621,7 @@ def _by_recursion(
     chances = scipy.stats.binom.pmf(counts, size, probability)
     common = np.flatnonzero(chances > _NEGLIGIBLE_CHANCE)
     lost = kept * (size * _NEGLIGIBLE_CHANCE + _BLOCK_ROUNDING) + (_END_EXCEEDED if before else 0.0)
-    reach = _farthest(gap, steps, probability, top) + float(common[-1]) + 1.0
+    reach = _negligible_distance(gap, steps, probability, top) + float(common[-1]) + 1.0
     cells = max(1, int(_RECURSION_CELLS / reach))  # in one participation
     length = math.ceil(reach * cells) + 1
     level = np.arange(length) / cells
@@ -642,10 +648,13 @@ def _by_recursion(
 def _sum_hardly_exceeded(gap: float, steps: int, probability: float) -> float:
     """A sum of weights that participations exceed with probability at most `_END_EXCEEDED`."""
     listed = terms(gap, steps, most=512)
-    return _farthest(gap, steps, probability, float(listed.weights @ listed.counts)) + listed.rest
+    return (
+        _negligible_distance(gap, steps, probability, float(listed.weights @ listed.counts))
+        + listed.rest
+    )
 
 
-def _farthest(gap: float, steps: int, probability: float, top: float) -> float:
+def _negligible_distance(gap: float, steps: int, probability: float, top: float) -> float:
     """A distance that Z exceeds with negligible probability, with or without shifts."""
     listed = terms(gap, steps, most=512)
     levels = (peaks(listed, probability, 0.0, _RATES) + _END_FOLDS) / _RATES
@@ -654,7 +663,7 @@ def _farthest(gap: float, steps: int, probability: float, top: float) -> float:
 
 def _few_cells(law: Array) -> NDArray[np.int64]:
     """The indices of few cells, to which mass between them is moved up."""
-    used = np.flatnonzero(law > _NEGLIGIBLE / law.size)
+    used = np.flatnonzero(law > _NEGLIGIBLE_MASS / law.size)
     first, last = int(used[0]), int(np.flatnonzero(law)[-1])
     return np.unique(np.append(np.linspace(first, used[-1], 2 * _LEVELS).astype(np.int64), last))
 
@@ -666,7 +675,11 @@ def _by_moments(
     coarse = np.geomspace(min(1e-6 * top, 1e-2), top, _LEVELS)
     exceeded = _tail(largest, coarse)
     low = coarse[exceeded >= 0.99][-1] if exceeded[0] >= 0.99 else 0.0
-    high = min(1.1 * coarse[exceeded > _NEGLIGIBLE][-1], top) if exceeded[0] > _NEGLIGIBLE else top
+    high = (
+        min(1.1 * coarse[exceeded > _NEGLIGIBLE_MASS][-1], top)
+        if exceeded[0] > _NEGLIGIBLE_MASS
+        else top
+    )
     single = [1.0] if high > 1.0 else []
     levels = np.unique(np.concatenate([[0.0, top], single, np.linspace(low, high, _LEVELS)]))
     tail = _tail(largest, levels)

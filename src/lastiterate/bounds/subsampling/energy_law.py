@@ -38,7 +38,7 @@ _CELLS = 4096
 _ROUNDING = _CELLS * 1e-12  # of all cells together, by the integral in `coefficients`
 _POINTS_IN_STEP = 4  # of that integral, for each step
 _PROBABILITY_ROUNDING = 1e-16
-_TAIL = 1e-10  # probability of an energy beyond the grid
+_TAIL_PROBABILITY = 1e-10  # probability of an energy beyond the grid
 _MOST_FACES = 66  # more than 64 are rarer than 1e-20
 
 # Faces that the release shifts.
@@ -77,7 +77,9 @@ def law_with_release(steps: int, probability: float, release_in_steps: float) ->
     parts = _face_parts(steps, probability, chosen)
     costs = _steep_costs(parts.steep, chosen.slope, release_in_steps)
     spectrum = transforms(in_cells(costs, parts.cell), parts.steep)
-    return law_on_grid((spectrum * parts.flat).sum(axis=0), parts.cell, parts.cut + _TAIL)
+    return law_on_grid(
+        (spectrum * parts.flat).sum(axis=0), parts.cell, parts.cut + _TAIL_PROBABILITY
+    )
 
 
 @lru_cache(maxsize=8)
@@ -195,9 +197,9 @@ def _steep_costs(steep: Array, slope: float, release_in_steps: float) -> Array:
 
 
 def _quantile(costs: Array, masses: Array) -> float:
-    """A cost that is exceeded with probability at most `_TAIL`."""
+    """A cost that is exceeded with probability at most `_TAIL_PROBABILITY`."""
     order = np.argsort(costs, axis=None)[::-1]
-    exceeded = np.cumsum(masses.ravel()[order]) <= 0.5 * _TAIL
+    exceeded = np.cumsum(masses.ravel()[order]) <= 0.5 * _TAIL_PROBABILITY
     return float(costs.ravel()[order][np.count_nonzero(exceeded)])
 
 
@@ -223,9 +225,9 @@ def face_counts(steps: int, probability: float) -> tuple[NDArray[np.int64], Arra
 
 
 def largest_cost(costs: Array, masses: Array, others: Array) -> float:
-    """A cost of all faces that is exceeded with probability at most `_TAIL`, by Chernoff's bound.
+    """A cost of all faces that is exceeded with probability at most `_TAIL_PROBABILITY`.
 
-    The faces cover all steps but k, with probability others[k].
+    It follows from Chernoff's bound.  The faces cover all steps but k, with probability others[k].
     """
     steps = costs.shape[0]
     # Shifting each participation on its own costs no more than the number of steps.
@@ -239,7 +241,7 @@ def largest_cost(costs: Array, masses: Array, others: Array) -> float:
         if not moments[-1] < math.inf:
             break
         moment = up(float(others @ moments[::-1][: others.size]), MILLIONS_OF_ROUNDINGS)
-        best = min(best, (math.log(moment) - math.log(_TAIL)) / rate)
+        best = min(best, (math.log(moment) - math.log(_TAIL_PROBABILITY)) / rate)
     return float(up(best, MILLIONS_OF_ROUNDINGS))
 
 
@@ -284,7 +286,7 @@ def transforms(cells: NDArray[np.int64], masses: Array) -> NDArray[np.complex128
 def coefficients(faces: NDArray[np.complex128], shortest: int) -> NDArray[np.complex128]:
     """[z^k] exp(sum Phi_l z^l / l), one row for each k = R, R-1, .., shortest.
 
-    A Cauchy integral on a circle inside the unit disc, for every frequency.
+    It is computed as a Cauchy integral on a circle inside the unit disc, for every frequency.
     """
     steps, frequencies = faces.shape
     points = scipy.fft.next_fast_len(_POINTS_IN_STEP * steps)
@@ -315,5 +317,5 @@ def law_on_grid(spectrum: NDArray[np.complex128], cell: float, cut: float) -> Pa
     masses = np.maximum(masses, 0.0)
     # This covers quotients that were rounded down to a whole number of cells.
     energies = up(cell * np.arange(_CELLS, dtype=np.float64), TENS_OF_THOUSANDS_OF_ROUNDINGS)
-    lost = cut + missing + _TAIL + _ROUNDING
+    lost = cut + missing + _TAIL_PROBABILITY + _ROUNDING
     return ParticipationLaw(energies, masses / max(masses.sum(), 1.0), min(lost, 1.0))

@@ -40,10 +40,12 @@ _FARTHEST_DEVIATIONS = 8.0  # of the participations in memory, for the largest d
 
 # Counted participations.
 _COUNTED_MEMORIES = 1.0  # of steps whose participations are counted
-_MOST_EXPECTED = 4.0  # participations among these, at most
+_MOST_EXPECTED_COUNT = 4.0  # participations among these, at most
 _COUNT_FOLDS = 40.0  # numbers of participations rarer than e^-40 are lost
 _MOST_IN_BLOCK = 6  # participations; more count as later ones
-_MOST_LIKELY = 0.5  # counting does not help if participations are more likely than this
+_LARGEST_COUNTED_PROBABILITY = (
+    0.5  # counting does not help if participations are more likely than this
+)
 _LARGEST_LOG_RATIO = 300.0  # beyond which exponentials may underflow
 
 # Faces of the convex minorant.
@@ -332,10 +334,10 @@ def binomial_window(steps: int, probability: float) -> BinomialWindow:
 
 def counted_steps(log_c: float, steps: int, probability: float, cell: float) -> int:
     """The number of last steps whose participations are counted; 0 for none."""
-    if probability > _MOST_LIKELY or cell > 1.0:
+    if probability > _LARGEST_COUNTED_PROBABILITY or cell > 1.0:
         return 0
     memory = -_COUNTED_MEMORIES / log_c if log_c < 0.0 else math.inf
-    return math.floor(min(memory, _MOST_EXPECTED / probability, float(steps)))
+    return math.floor(min(memory, _MOST_EXPECTED_COUNT / probability, float(steps)))
 
 
 class CountedMoments:

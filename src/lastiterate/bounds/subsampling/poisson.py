@@ -49,7 +49,7 @@ _MOST_RELEASE_NOISE = 1e9  # in units of a step's noise; more is not used
 # The shape of a plan.
 _WINDOW_GROWTH = 2  # of windows, from the end on
 _ZONES = 5  # groups of blocks with the same share of noise
-_MOST_BLOCKS = 500
+_MOST_BLOCKS = 500  # up to the first edge
 _LENGTH_BITS = 6  # significant ones of a length
 _LARGEST_SQUARE = 8.0  # of a cost, for the urgency of a window
 # In units of the memory -1/log c: shorter runs have windows only, and longer ones never do.
@@ -68,10 +68,10 @@ _NEGLIGIBLE_DISCOUNT = 4e-3  # minus the logarithm of c^i
 _LONGEST_MEMORY = 14.0  # minus the logarithm of the share of the mean that older participations add
 _BLOCKS = 1 << 9  # of steps, for moments
 _DEVIATION_LEVELS = 40
-_NEGLIGIBLE = 1e-19
-_CENTRE, _COARSER = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
+_NEGLIGIBLE_MASS = 1e-19  # the binomial mass beyond the largest listed number
+_CENTRE, _COARSENING = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
 _TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
-_LARGEST_TILT = 500.0
+_LARGEST_TILT = 500.0  # so that no power overflows
 
 
 def hidden_participations(run: TrainingRun) -> PrivacyProfile:
@@ -126,6 +126,7 @@ HIDDEN_PARTICIPATIONS = Bound(
 
 
 def _profile(run: TrainingRun, contraction: LimitedContraction) -> PrivacyProfile:
+    """The profile of the best plan for this contraction, which holds but for its failure."""
     noise = float(quantities.noises(run)[0])
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASE_NOISE)
     release = at_most(released * released, ulps=8)
@@ -181,12 +182,125 @@ def _coarse_ratio(ratio: float) -> float:
 
 
 @dataclass(frozen=True)
+class NoiseAges:
+    """The noise of the ages from `first` to `last`, in `blocks` of equal length."""
+
+    first: int
+    last: int
+    blocks: int = 1
+
+
+@dataclass(frozen=True)
+class PlanGroup:
+    """The `count` participations from age `first` on, and their shares of `NoiseAges`.
+
+    `blocks` such groups follow one another, each with its own one of as many blocks of noise.
+    """
+
+    first: int
+    count: int
+    shares: tuple[tuple[int, float], ...]
+    blocks: int = 1
+
+
+@dataclass(frozen=True)
+class LinearPlan:
+    r"""Groups of the participations of all `steps`, and the ages of noise that they use.
+
+    In units of the end, a participation of age a (a steps before the end) has size :math:`c^a`, the
+    noise of age k has variance :math:`c^{2k}`, and noise on release counts as `release` more.  A
+    participation may be shifted away by noise of its own age or younger, and by the release.  A
+    *group* shifts all its participations in the same proportions, with shares of the noise of some
+    ages that no other group uses.  Its cost is :math:`\sum_t V_t c^{a_t} / \sqrt S`, where V are
+    the participations and S is the variance it uses.  Shifts of different groups are orthogonal.
+
+    There are two kinds of groups.  *Windows* are one, two, four, .. up to a block of steps long,
+    counted from the end, and the noise of each shifts the participations of the next older one.
+    *Bulk* groups have the participations older than all windows, shifted by all younger noise.
+    Every plan is a proof (`docs/tightness.md#poisson-batches`): it is checked that no noise is used
+    twice and that no participation is shifted away before it happens.
+    """
+
+    gap: float
+    steps: int
+    release: float
+    noise: tuple[NoiseAges, ...]
+    groups: tuple[PlanGroup, ...]
+
+    def __post_init__(self) -> None:
+        self._check_noise()
+        self._check_participations()
+
+    @property
+    def _log_c(self) -> float:
+        return log_of(self.gap)
+
+    def variance(self, group: PlanGroup) -> float:
+        """The variance of the noise that the group uses, rounded down."""
+        total = math.fsum(
+            share * _variance(self._log_c, self.noise[number], self.release, group.blocks)
+            for number, share in group.shares
+        )
+        return down(total, MILLIONS_OF_ROUNDINGS)
+
+    def is_oldest(self, group: PlanGroup) -> bool:
+        """Whether the group has all participations from some age on.
+
+        Then no other distance is left at that age, and on a bounded domain the group has no more
+        than the diameter and one participation.
+        """
+        return group.blocks == 1 and group.first + group.count == self.steps
+
+    def cost(self, group: PlanGroup) -> float:
+        """The cost of the youngest participation of the group, rounded up."""
+        variance = self.variance(group)
+        if not variance > 0.0:
+            return math.inf
+        return up(power(self._log_c, group.first) / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
+
+    def _check_noise(self) -> None:
+        ages = sorted((noise.first, noise.last) for noise in self.noise)
+        overlap = any(younger[1] >= older[0] for younger, older in pairwise(ages))
+        used = [0.0] * len(self.noise)
+        for group in self.groups:
+            for number, share in group.shares:
+                used[number] += share
+        if overlap or not all(0.0 <= share <= 1.0 for share in used):
+            raise ValueError("the plan uses some noise twice")
+
+    def _check_participations(self) -> None:
+        expected = 0
+        for group in sorted(self.groups, key=lambda one: one.first):
+            if group.first != expected or group.count < 1:
+                raise ValueError("the plan shifts some participations twice or never")
+            expected += group.count * group.blocks
+            for number, _ in group.shares:
+                self._check_ages(group, self.noise[number])
+        if expected != self.steps:
+            raise ValueError("the plan shifts some participations twice or never")
+
+    def _check_ages(self, group: PlanGroup, noise: NoiseAges) -> None:
+        """Refuse noise older than the group; several blocks must match one by one."""
+        if group.blocks == 1:
+            early = noise.last > group.first
+        else:
+            length = noise.last - noise.first + 1
+            early = (
+                noise.blocks != group.blocks
+                or length != group.count * group.blocks
+                or noise.first + group.count - 1 > group.first
+            )
+        if early:
+            raise ValueError("the plan shifts some participations before they happen")
+
+
+@dataclass(frozen=True)
 class PlanShape:
     """The shape of a plan; any is valid.
 
     Windows grow from `last` to `block` steps and end at age `edges[0]`.  Bulk groups begin at the
-    ages `edges` and use no noise younger than `reserved`.  The oldest has no more than `full`
-    steps have on average.
+    ages `edges` and use no noise younger than `reserved`.  The oldest has no more participations
+    than `full` steps have on average.
     """
 
     block: int
@@ -248,6 +362,7 @@ def _edge_candidates(gap: float, steps: int, full: float) -> list[tuple[int, ...
 
 
 def _with_edges(edges: tuple[int, ...], ratio: float, release: float) -> PlanShape:
+    """The shape with these edges, and windows and reserve by a rule of thumb."""
     end = edges[0]
     block = max(ratio * math.sqrt(end) / 2.0, end / _MOST_BLOCKS, 1.0 + release)
     block = _halvable_length(max(1, math.floor(min(block, end / 4.0))))
@@ -388,119 +503,6 @@ def _variance(log_c: float, noise: NoiseAges, release: float, blocks: int = 1) -
     return power(2.0 * log_c, noise.first) * sum_of_powers(2.0 * log_c, count)
 
 
-@dataclass(frozen=True)
-class NoiseAges:
-    """The noise of the ages from `first` to `last`, in `blocks` of equal length."""
-
-    first: int
-    last: int
-    blocks: int = 1
-
-
-@dataclass(frozen=True)
-class PlanGroup:
-    """The `count` participations from age `first` on, and their shares of `NoiseAges`.
-
-    `blocks` such groups follow one another, each with its own one of as many blocks of noise.
-    """
-
-    first: int
-    count: int
-    shares: tuple[tuple[int, float], ...]
-    blocks: int = 1
-
-
-@dataclass(frozen=True)
-class LinearPlan:
-    r"""Groups of the participations of all `steps`, and the ages of noise that they use.
-
-    In units of the end, a participation of age a (a steps before the end) has size :math:`c^a`, the
-    noise of age k has variance :math:`c^{2k}`, and noise on release counts as `release` more.  A
-    participation may be shifted away by noise of its own age or younger, and by the release.  A
-    *group* shifts all its participations in the same proportions, with shares of the noise of some
-    ages that no other group uses.  Its cost is :math:`\sum_t V_t c^{a_t} / \sqrt S`, where V are
-    the participations and S is the variance it uses.  Shifts of different groups are orthogonal.
-
-    There are two kinds of groups.  *Windows* are one, two, four, .. up to a block of steps long,
-    counted from the end, and the noise of each shifts the participations of the next older one.
-    *Bulk* groups have the participations older than all windows, shifted by all younger noise.
-    Every plan is a proof (`docs/tightness.md#poisson-batches`): it is checked that no noise is used
-    twice and that no participation is shifted away before it happens.
-    """
-
-    gap: float
-    steps: int
-    release: float
-    noise: tuple[NoiseAges, ...]
-    groups: tuple[PlanGroup, ...]
-
-    def __post_init__(self) -> None:
-        self._check_noise()
-        self._check_participations()
-
-    @property
-    def _log_c(self) -> float:
-        return log_of(self.gap)
-
-    def variance(self, group: PlanGroup) -> float:
-        """The variance of the noise that the group uses, rounded down."""
-        total = math.fsum(
-            share * _variance(self._log_c, self.noise[number], self.release, group.blocks)
-            for number, share in group.shares
-        )
-        return down(total, MILLIONS_OF_ROUNDINGS)
-
-    def is_oldest(self, group: PlanGroup) -> bool:
-        """Whether the group has all participations from some age on.
-
-        Then no other distance is left at that age, and on a bounded domain the group has no more
-        than the diameter and one participation.
-        """
-        return group.blocks == 1 and group.first + group.count == self.steps
-
-    def cost(self, group: PlanGroup) -> float:
-        """The cost of the youngest participation of the group, rounded up."""
-        variance = self.variance(group)
-        if not variance > 0.0:
-            return math.inf
-        return up(power(self._log_c, group.first) / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
-
-    def _check_noise(self) -> None:
-        ages = sorted((noise.first, noise.last) for noise in self.noise)
-        overlap = any(younger[1] >= older[0] for younger, older in pairwise(ages))
-        used = [0.0] * len(self.noise)
-        for group in self.groups:
-            for number, share in group.shares:
-                used[number] += share
-        if overlap or not all(0.0 <= share <= 1.0 for share in used):
-            raise ValueError("the plan uses some noise twice")
-
-    def _check_participations(self) -> None:
-        expected = 0
-        for group in sorted(self.groups, key=lambda one: one.first):
-            if group.first != expected or group.count < 1:
-                raise ValueError("the plan shifts some participations twice or never")
-            expected += group.count * group.blocks
-            for number, _ in group.shares:
-                self._check_ages(group, self.noise[number])
-        if expected != self.steps:
-            raise ValueError("the plan shifts some participations twice or never")
-
-    def _check_ages(self, group: PlanGroup, noise: NoiseAges) -> None:
-        """Refuse noise older than the group; several blocks must match one by one."""
-        if group.blocks == 1:
-            early = noise.last > group.first
-        else:
-            length = noise.last - noise.first + 1
-            early = (
-                noise.blocks != group.blocks
-                or length != group.count * group.blocks
-                or noise.first + group.count - 1 > group.first
-            )
-        if early:
-            raise ValueError("the plan shifts some participations before they happen")
-
-
 @dataclass(frozen=True, eq=False)
 class DiscountedSum:
     """A law: at most levels[i] with probability masses[i], or anything with the missing mass."""
@@ -546,13 +548,14 @@ def _binomial_law(count: int, probability: float) -> DiscountedSum:
     odds = math.log(probability) - math.log1p(-probability)
     logs = np.cumsum(np.log((count - numbers) / (numbers + 1.0)) + odds)
     masses = np.exp(np.append(0.0, logs) + count * math.log1p(-probability))
-    beyond = 0.0 if most == count else _NEGLIGIBLE
+    beyond = 0.0 if most == count else _NEGLIGIBLE_MASS
     # Each logarithm is off by some ulps of 20, and up to two thousand are added.
     law = _masses_of_larger_tails(masses, relative=MILLIONS_OF_ROUNDINGS, absolute=beyond)
     return _on_few_levels(np.arange(most + 1.0), law)
 
 
 def _grid_law(log_c: float, count: int, probability: float, whole: float) -> DiscountedSum:
+    """The law by doubling on a grid, with tails at most those of Chernoff's bound."""
     variance = probability * (1.0 - probability) * sum_of_powers(2.0 * log_c, count)
     mean = probability * whole
     few = min(12.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # for rare participations
@@ -620,6 +623,7 @@ def _masses_in_cells(cells: IntArray, masses: Array) -> Array:
 
 
 def _chernoff_law(log_c: float, count: int, probability: float) -> DiscountedSum:
+    """The law whose tails are Chernoff's bounds."""
     sizes, steps = _blocks(log_c, count)
     spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
     tilts = np.minimum(_TILTS / spread, _LARGEST_TILT)
@@ -662,7 +666,7 @@ def _on_few_levels(levels: Array, masses: Array) -> DiscountedSum:
     levels, masses = levels[:last], masses[:last]
     mean = float(masses @ levels)
     spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
-    some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
+    some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE_MASS)
     # For rare participations the unit is the mean given that there is one.
     unit, parts = (
         (spread, _DEVIATION_LEVELS) if mean > spread else (0.5 * mean / some, 2 * _DEVIATION_LEVELS)
@@ -671,7 +675,7 @@ def _on_few_levels(levels: Array, masses: Array) -> DiscountedSum:
         return DiscountedSum(levels, masses)
     away = (levels - mean) / unit
     inner = np.clip(away, -_CENTRE, _CENTRE)
-    group = np.ceil(parts * (inner + (away - inner) / _COARSER)).astype(np.int64)
+    group = np.ceil(parts * (inner + (away - inner) / _COARSENING)).astype(np.int64)
     group = np.where(levels == 0.0, group[0] - 1, group)
     ends = np.flatnonzero(np.diff(group, append=group[-1] + 1))
     sums = np.add.reduceat(masses, np.append(0, ends[:-1] + 1))

@@ -444,7 +444,7 @@ class BatchRule(ABC):
         )
 
     def _remainder_clause(self) -> str:
-        """What becomes of the examples that fill no batch of an epoch, after a semicolon."""
+        """A clause on the examples that fill no batch of an epoch, after a semicolon."""
         return ""
 
 

@@ -369,7 +369,7 @@ class BalancedSampled(BatchRule):
 
     @property
     def steps_per_draw(self) -> int:
-        """How many steps there are before participations are drawn anew."""
+        """The number of steps until participations are drawn anew."""
         return self.epochs * self.batches_per_epoch
 
     @property

@@ -28,7 +28,7 @@ _FOLLOW_FROM_POSITIONS = (
     "selections",
 )
 
-# For those who say only "shuffled".
+# Words in the error for those who say only "shuffled".
 SHUFFLED = (
     "'shuffled-each-epoch' is what DataLoader(shuffle=True) does; 'shuffled-once' keeps one order"
 )
@@ -137,7 +137,7 @@ class PositionedRule(BatchRule, abstract=True):
 
 
 def _defined_at(cls: type, name: str) -> int:
-    """How far up its bases a class finds this attribute."""
+    """The number of bases that a class passes until it finds this attribute."""
     return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
 
 
@@ -319,7 +319,7 @@ class _Blocks(InOrder, abstract=True):
 
     @classmethod
     def of_sizes(cls, examples: int, batch_size: int | None) -> Self:
-        """The rule for the full blocks of so many examples."""
+        """The rule for the full blocks of this many examples."""
         if batch_size is not None and 0 < batch_size <= examples:
             examples -= examples % batch_size
         return super().of_sizes(examples, batch_size)

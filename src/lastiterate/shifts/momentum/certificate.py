@@ -217,7 +217,7 @@ def _leave_room(run: LinearRun, rooms: list[Entries], added: Entries, kappa: Arr
 
 
 def has_no_negative_eigenvalue(matrix: Entries) -> bool:
-    """Whether none of these symmetric matrices can have one, decided in intervals."""
+    """Whether no symmetric matrix in these intervals has a negative eigenvalue."""
     x, y, z = matrix
     return x.is_not_negative and z.is_not_negative and (x * z - y * y).is_not_negative
 

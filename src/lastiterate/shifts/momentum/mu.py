@@ -156,7 +156,7 @@ def certified(run: LinearRun, enough: float = 0.0) -> Certified | None:
     there = np.flatnonzero(run.sensitivity > 0.0)
     run = _last_steps(run, run.steps - int(there[0]))
     norm = common_norm(last_transitions(run.recursion, run.curvature))
-    kept, composed = _without_past(run, norm)
+    kept, composed = _compose_past(run, norm)
     if kept.steps == 1 and kept.start is None:
         kappa = certified_kappas(kept, np.zeros((0, 3)))
         return None if kappa is None else Certified(kappa, composed)
@@ -199,7 +199,7 @@ def last_transitions(recursion: Recursion, curvature: tuple[float, float]) -> tu
     return low, high
 
 
-def _without_past(run: LinearRun, norm: CommonNorm) -> tuple[LinearRun, float]:
+def _compose_past(run: LinearRun, norm: CommonNorm) -> tuple[LinearRun, float]:
     """The steps that matter, and the energy of participations before them that are composed.
 
     Where distances shrink in the norm, older steps are a `Start` instead.
@@ -547,7 +547,7 @@ class Delays:
         return self._after_steps(size, growth, age)
 
     def _after_steps(self, size: float, growth: float, age: int) -> Array | None:
-        """`size` P^-1 after so many steps; None beyond floating point."""
+        """`size` P^-1 after this many steps; None beyond floating point."""
         log = age * math.log(growth)
         if not log < _LARGEST_LOG_GROWTH:
             return None

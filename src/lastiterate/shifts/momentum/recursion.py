@@ -186,7 +186,7 @@ def as_entries(matrix: Array) -> Array:
 
 
 def join(one: Symmetric, other: Symmetric) -> Symmetric:
-    """The least matrix above both among those that are diagonal where both of them are."""
+    """The least matrix that is above both and diagonal in the basis in which both are diagonal."""
     root = math.sqrt(one[0])
     low = one[1] / root
     last = math.sqrt(one[2] - low * low)

@@ -14,12 +14,12 @@ _WORTH_LOADING = 1_024  # numbers at a time
 
 
 def compiled(name: str, size: int) -> ModuleType | None:
-    """The module of that name, if so many numbers are worth it and Numba is there."""
-    return _loaded(name) if size >= _WORTH_LOADING else None
+    """The compiled module of this name, if this many numbers are worth it and Numba is there."""
+    return _load(name) if size >= _WORTH_LOADING else None
 
 
 @cache
-def _loaded(name: str) -> ModuleType | None:
+def _load(name: str) -> ModuleType | None:
     try:
         return import_module(f"{__name__}.{name}")
     except (ImportError, RuntimeError) as error:  # the latter where nothing may be kept

@@ -26,16 +26,16 @@ Columns = NDArray[np.intp]
 # Unsigned ones never count from the end, which else is looked after one by one.
 _index: Any = np.uintp
 
-_WIDE = _index(64)
-_V, _H, _P, _SLOPE = np.arange(4, dtype=_index) * _WIDE
-_CLASS = _index(4) * _WIDE
-_TOP, _M, _SQUARES, _S, _ERROR, _FACTOR = np.arange(6, dtype=_index) * _WIDE
-_COMMON, _TOTAL, _FIRST, _SECOND, _PULL, _PULL_FIRST = np.arange(6, 12, dtype=_index) * _WIDE
-_COLUMN = _index(12) * _WIDE
-_LOWEST = -80.0
+_LANES = _index(64)
+_V, _H, _P, _SLOPE = np.arange(4, dtype=_index) * _LANES
+_CLASS = _index(4) * _LANES
+_TOP, _M, _SQUARES, _S, _ERROR, _FACTOR = np.arange(6, dtype=_index) * _LANES
+_COMMON, _TOTAL, _FIRST, _SECOND, _PULL, _PULL_FIRST = np.arange(6, 12, dtype=_index) * _LANES
+_COLUMN = _index(12) * _LANES
+_LOWEST_LOGIT = -80.0
 _ABSENT = -1e4  # as a logit: of probability 0
-_LEAST = 1e-3
-_FAR_UP = 1.0
+_LEAST_S = 1e-3
+_LARGEST_FALL = 1.0
 _ROUNDS = (3, 12)  # for nearly all columns, and for those they are too few for
 
 
@@ -55,15 +55,15 @@ def softmax_residuals(u: Array, y: Columns, c: float, out: Array, long: Columns)
     """Residuals into `out`; how many are longer than c, or nan, and which, into `long`."""
     classes, count = _index(u.shape[0]), _index(u.shape[1])
     block, column = np.empty(classes * _CLASS), np.empty(_COLUMN)
-    at, own = np.empty(_WIDE, _index), np.empty(_WIDE, _index)
+    at, own = np.empty(_LANES, _index), np.empty(_LANES, _index)
     found = _index(0)
-    for start in range(_index(0), count, _WIDE):
-        size = min(_WIDE, count - start)
-        for j in range(_WIDE):
+    for start in range(_index(0), count, _LANES):
+        size = min(_LANES, count - start)
+        for j in range(_LANES):
             at[j] = start + min(j, size - _index(1))
         _read(u, y, at, own, block, column)
         _exponentials(block, column)
-        for j in range(_WIDE):
+        for j in range(_LANES):
             column[_FACTOR + j] = 1.0 / (column[_M + j] + exp(-column[_TOP + j]))
         for i in range(classes):
             for j in range(size):
@@ -89,13 +89,13 @@ def clip_residuals(
     """
     classes = _index(u.shape[0])
     block, column = np.empty(classes * _CLASS), np.empty(_COLUMN)
-    at, own = np.empty(_WIDE, _index), np.empty(_WIDE, _index)
-    waiting = np.empty(_WIDE, np.bool_)
+    at, own = np.empty(_LANES, _index), np.empty(_LANES, _index)
+    waiting = np.empty(_LANES, np.bool_)
     left = _index(0)
     count = _index(chosen.size)
-    for start in range(_index(0), count, _WIDE):
-        size = min(_WIDE, count - start)
-        for j in range(_WIDE):
+    for start in range(_index(0), count, _LANES):
+        size = min(_LANES, count - start)
+        for j in range(_LANES):
             at[j] = chosen[start + min(j, size - _index(1))]
         _read(u, y, at, own, block, column)
         _exponentials(block, column)
@@ -126,18 +126,18 @@ def clip_residuals(
 @njit(**COMPILED)
 def _read(u: Array, y: Columns, at: Columns, own: Columns, block: Array, column: Array) -> None:
     """Logits less that of the label, and the largest of these, at least 0."""
-    for j in range(_WIDE):
+    for j in range(_LANES):
         own[j] = y[at[j]]
         column[_COMMON + j] = u[own[j], at[j]]
         column[_TOP + j] = 0.0
     for i in range(_index(u.shape[0])):
         row = i * _CLASS
-        for j in range(_WIDE):
+        for j in range(_LANES):
             block[row + _V + j] = u[i, at[j]]
-        for j in range(_WIDE):
+        for j in range(_LANES):
             v = block[row + _V + j] - column[_COMMON + j]
             # Written so that nan stays.
-            v = _LOWEST if v < _LOWEST else v
+            v = _LOWEST_LOGIT if v < _LOWEST_LOGIT else v
             v = _ABSENT if own[j] == i else v
             block[row + _V + j] = v
             column[_TOP + j] = v if v > column[_TOP + j] else column[_TOP + j]
@@ -146,11 +146,11 @@ def _read(u: Array, y: Columns, at: Columns, own: Columns, block: Array, column:
 @njit(**COMPILED)
 def _exponentials(block: Array, column: Array) -> None:
     """p in units of that of the likeliest."""
-    for j in range(_WIDE):
+    for j in range(_LANES):
         column[_M + j] = 0.0
         column[_SQUARES + j] = 0.0
     for row in range(_index(0), _index(block.size), _CLASS):
-        for j in range(_WIDE):
+        for j in range(_LANES):
             p = exp(block[row + _V + j] - column[_TOP + j])
             block[row + _P + j] = p
             column[_M + j] += p
@@ -160,17 +160,17 @@ def _exponentials(block: Array, column: Array) -> None:
 @njit(**COMPILED)
 def _guess(own: Columns, c: float, block: Array, column: Array) -> None:
     """h and s from the margin clip's answer, as `train.envelope` has them."""
-    for j in range(_WIDE):
+    for j in range(_LANES):
         m = column[_M + j]
         factor = c / np.sqrt(m * m + column[_SQUARES + j])
         m *= factor
         common = column[_TOP + j] - log(factor) + log(1.0 - m)
-        s = max(m * common / (c * c), _LEAST)
+        s = max(m * common / (c * c), _LEAST_S)
         column[_FACTOR + j] = factor * s * exp(min(common - s * m, 80.0))
         column[_M + j] = 0.0
         column[_SQUARES + j] = 0.0
     for row in range(_index(0), _index(block.size), _CLASS):
-        for j in range(_WIDE):
+        for j in range(_LANES):
             y = block[row + _P + j] * column[_FACTOR + j]
             # Where 1 + y is 1 in floats, z is y.
             z = max(rough_log(1.0 + y), y / (1.0 + y))
@@ -178,37 +178,37 @@ def _guess(own: Columns, c: float, block: Array, column: Array) -> None:
             block[row + _P + j] = p
             column[_M + j] += p
             column[_SQUARES + j] += p * p
-    for j in range(_WIDE):
+    for j in range(_LANES):
         m = column[_M + j]
         factor = c / np.sqrt(m * m + column[_SQUARES + j])
         column[_FACTOR + j] = factor
         column[_S + j] = m * factor * log(1.0 - m * factor)
     for i in range(_index(block.size) // _CLASS):
         row = i * _CLASS
-        for j in range(_WIDE):
+        for j in range(_LANES):
             p = block[row + _P + j] * column[_FACTOR + j]
             h = block[row + _V + j] - rough_log(p + 1e-300)
             h = 0.0 if own[j] == i else h
             block[row + _H + j] = h
             column[_S + j] += p * h
-    for j in range(_WIDE):
-        column[_S + j] = max(column[_S + j] / (c * c), _LEAST)
+    for j in range(_LANES):
+        column[_S + j] = max(column[_S + j] / (c * c), _LEAST_S)
 
 
 @njit(**COMPILED)
 def _put_on_sphere(own: Columns, c: float, block: Array, column: Array) -> None:
     """p from h, both scaled so that m^2 + |p|^2 = c^2, and |F|/(2 + s/2)."""
-    for j in range(_WIDE):
+    for j in range(_LANES):
         column[_M + j] = 0.0
         column[_SQUARES + j] = 0.0
         column[_ERROR + j] = 0.0
     for row in range(_index(0), _index(block.size), _CLASS):
-        for j in range(_WIDE):
+        for j in range(_LANES):
             p = exp(block[row + _V + j] - block[row + _H + j])
             block[row + _P + j] = p
             column[_M + j] += p
             column[_SQUARES + j] += p * p
-    for j in range(_WIDE):
+    for j in range(_LANES):
         m = column[_M + j]
         factor = c / np.sqrt(m * m + column[_SQUARES + j])
         m *= factor
@@ -218,14 +218,14 @@ def _put_on_sphere(own: Columns, c: float, block: Array, column: Array) -> None:
         column[_COMMON + j] = column[_S + j] * m - log(1.0 - m)
     for i in range(_index(block.size) // _CLASS):
         row = i * _CLASS
-        for j in range(_WIDE):
+        for j in range(_LANES):
             p = block[row + _P + j] * column[_FACTOR + j]
             h = block[row + _H + j] - column[_SQUARES + j]
             block[row + _P + j] = p
             block[row + _H + j] = h
             f = column[_S + j] * p + column[_COMMON + j] - h
             column[_ERROR + j] += 0.0 if own[j] == i else f * f
-    for j in range(_WIDE):
+    for j in range(_LANES):
         column[_ERROR + j] = np.sqrt(column[_ERROR + j]) / (2.0 + column[_S + j] / 2)
 
 
@@ -235,7 +235,7 @@ def _newton(block: Array, column: Array) -> None:
     for j in range(_TOTAL, _COLUMN):
         column[j] = 0.0
     for row in range(_index(0), _index(block.size), _CLASS):
-        for j in range(_WIDE):
+        for j in range(_LANES):
             p = block[row + _P + j]
             h = block[row + _H + j]
             slope = 1.0 / (1.0 + column[_S + j] * p)
@@ -247,7 +247,7 @@ def _newton(block: Array, column: Array) -> None:
             column[_FIRST + j] += w
             column[_PULL_FIRST + j] += w * h
             column[_SECOND + j] += w * p
-    for j in range(_WIDE):
+    for j in range(_LANES):
         m, s = column[_M + j], column[_S + j]
         total, first, pull = column[_TOTAL + j], column[_FIRST + j], column[_PULL + j]
         steep = s + 1.0 / (1.0 - m)
@@ -262,7 +262,7 @@ def _newton(block: Array, column: Array) -> None:
         column[_TOTAL + j] = new
         column[_S + j] = max(new, s / 1000)
     for row in range(_index(0), _index(block.size), _CLASS):
-        for j in range(_WIDE):
+        for j in range(_LANES):
             off = block[row + _H + j] - block[row + _P + j] * column[_TOTAL + j]
             step = (off - column[_COMMON + j]) * block[row + _SLOPE + j]
-            block[row + _H + j] -= min(step, _FAR_UP)
+            block[row + _H + j] -= min(step, _LARGEST_FALL)

@@ -27,16 +27,16 @@ _LINE = 8  # numbers in a line of the cache
 _1, _2, _3, _4 = (_index(k) * _COLUMNS for k in range(1, 5))
 _ANY_ORDER: dict[str, Any] = COMPILED | {"fastmath": {"contract", "reassoc"}}
 _NONE = np.empty(0)
-_WHOLE = 1.5 * 2.0**52  # added to a number, leaves it rounded in the lowest bits
+_WHOLE_SHIFT = 1.5 * 2.0**52  # added to a number, leaves it rounded in the lowest bits
 _WHOLE_BITS = 0x4338 << 48
 _BIAS = 1023
 _MANTISSA = 52
 _PER_LOG_2 = 1.0 / math.log(2.0)
 _LOG_2 = float.fromhex("0x1.62e42feep-1")  # so short that multiples are exact
 _LOG_2_REST = float.fromhex("0x1.a39ef35793c76p-33")
-_VANISHES = -700.0
+_LEAST_EXPONENT = -700.0
 _ROOT_OF_HALF_BITS = 0x3FE6A09E667F3BCD
-_LEAST = 2.0**-1022
+_LEAST_NORMAL = 2.0**-1022
 
 _E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (
     1.0 / math.factorial(k) for k in range(2, 14)
@@ -168,7 +168,7 @@ def thin_outputs(
     """
     found = np.empty((len(weights), len(rows)))
     found[...] = constants[:, np.newaxis]
-    shifts, mean = _or_none(shifts, mean)
+    shifts, mean = _or_empty(shifts, mean)
     tile, weight_tile = _tiles(len(weights))
     _outputs(rows, factors, shifts, mean, weights, found, tile, weight_tile)
     return found
@@ -183,12 +183,12 @@ def sums(
     out: Array,
 ) -> None:
     """The sums of rows as they count, weighed by each residual, into the first columns of `out`."""
-    shifts, mean = _or_none(shifts, mean)
+    shifts, mean = _or_empty(shifts, mean)
     tile, sum_tile = _tiles(len(residual))
     _sums(rows, factors, shifts, mean, residual, out, tile, sum_tile)
 
 
-def _or_none(shifts: Array | None, mean: Array | None) -> tuple[Array, Array]:
+def _or_empty(shifts: Array | None, mean: Array | None) -> tuple[Array, Array]:
     return (_NONE, _NONE) if shifts is None or mean is None else (shifts, mean)
 
 
@@ -225,7 +225,7 @@ def _converted(
 
 @njit(**STEP_BY_STEP)
 def _width(columns: int) -> int:
-    """How many columns to take at a time, so that all parts are about as wide."""
+    """The number of columns to take at a time, such that all parts are about equally wide."""
     parts = max(-(-columns // int(_COLUMNS)), 1)
     return max(-(-columns // (parts * _LINE)), 1) * _LINE
 
@@ -372,16 +372,16 @@ def _number(_: Any, bits: Any) -> Any:
 def exp(x: float) -> float:
     """The exponential of x, which is at most 700; 0 below -700."""
     # 2^k e^r with |r| at most log(2)/2.
-    y = _VANISHES if x < _VANISHES else x
-    k_and_more = y * _PER_LOG_2 + _WHOLE
-    k = k_and_more - _WHOLE
+    y = _LEAST_EXPONENT if x < _LEAST_EXPONENT else x
+    k_and_more = y * _PER_LOG_2 + _WHOLE_SHIFT
+    k = k_and_more - _WHOLE_SHIFT
     r = (y - k * _LOG_2) - k * _LOG_2_REST
     q = ((_E13 * r + _E12) * r + _E11) * r + _E10
     q = (((q * r + _E9) * r + _E8) * r + _E7) * r + _E6
     q = (((q * r + _E5) * r + _E4) * r + _E3) * r + _E2
     power = _number((_bits(k_and_more) + _BIAS) << _MANTISSA)
     found = (1.0 + (r + r * r * q)) * power
-    return 0.0 if x < _VANISHES else found
+    return 0.0 if x < _LEAST_EXPONENT else found
 
 
 @njit(**COMPILED)
@@ -390,14 +390,14 @@ def log(x: float) -> float:
     # x = 2^k y with y about 1, and log y = 2 artanh((y - 1)/(y + 1)).
     above = ((_bits(x) - _ROOT_OF_HALF_BITS) >> _MANTISSA) << _MANTISSA
     y = _number(_bits(x) - above)
-    k = _number(_WHOLE_BITS + (above >> _MANTISSA)) - _WHOLE
+    k = _number(_WHOLE_BITS + (above >> _MANTISSA)) - _WHOLE_SHIFT
     t = (y - 1.0) / (y + 1.0)
     z = t * t
     q = (((1 / 23 * z + 1 / 21) * z + 1 / 19) * z + 1 / 17) * z + 1 / 15
     q = (((q * z + 1 / 13) * z + 1 / 11) * z + 1 / 9) * z + 1 / 7
     q = (q * z + 1 / 5) * z + 1 / 3
     found = k * _LOG_2 + (2.0 * t + (2.0 * t * z * q + k * _LOG_2_REST))
-    return found if _LEAST <= x < np.inf else np.nan
+    return found if _LEAST_NORMAL <= x < np.inf else np.nan
 
 
 @njit(**COMPILED)
@@ -405,8 +405,8 @@ def rough_log(x: float) -> float:
     """The logarithm to within about 2e-5."""
     above = ((_bits(x) - _ROOT_OF_HALF_BITS) >> _MANTISSA) << _MANTISSA
     y = _number(_bits(x) - above)
-    k = _number(_WHOLE_BITS + (above >> _MANTISSA)) - _WHOLE
+    k = _number(_WHOLE_BITS + (above >> _MANTISSA)) - _WHOLE_SHIFT
     t = (y - 1.0) / (y + 1.0)
     z = t * t
     found = k * (_LOG_2 + _LOG_2_REST) + 2.0 * t * ((1 / 5 * z + 1 / 3) * z + 1.0)
-    return found if _LEAST <= x < np.inf else np.nan
+    return found if _LEAST_NORMAL <= x < np.inf else np.nan

@@ -24,9 +24,9 @@ _BIN_BITS, _FRACTION_BITS, _MARGIN = law.BIN_BITS, law.FRACTION_BITS, law.MARGIN
 
 
 def filled(drawn: Words, out: Whole, bits: int) -> bool:
-    """Whether these words were enough to fill `out`; if not, `begin` has to do it from the same."""
+    """Whether these words were enough to fill `out`; if not, `begin` must, from the same words."""
     kinds, bins, boxes, heights, core_bin, _ = law.tables()
-    return bool(_filled(drawn, out, bits, core_bin, kinds, bins, boxes, heights))
+    return bool(_fill(drawn, out, bits, core_bin, kinds, bins, boxes, heights))
 
 
 def begin(first: Words, extra: Words, out: Whole, bits: int) -> law.Progress:
@@ -68,7 +68,7 @@ def _progress(room: Any, done: tuple[int, int, int, int, int]) -> law.Progress:
 
 
 @njit(**STEP_BY_STEP)
-def _filled(
+def _fill(
     drawn: Words, out: Whole, bits: int,
     core_bin: Any, kinds: Any, bins: Any, boxes: Any, heights: Array,
 ) -> bool:  # fmt: skip
@@ -77,7 +77,7 @@ def _filled(
     where, level = np.empty((2, count), np.intp), np.empty((2, count), np.intp)
     word, doubtful = np.empty((2, count), np.uint64), np.empty(count, np.intp)
     where[0] = rest[:count]
-    _begun(where, word, level, count, drawn)
+    _begin_pending(where, word, level, count, drawn)
     _, _, left, unsure, _ = _rounds(
         where, word, level, doubtful, count, drawn[out.size :], out, bits,
         kinds, bins, boxes, heights,
@@ -93,7 +93,7 @@ def _begin(
     core_bin: Any, kinds: Any, bins: Any, boxes: Any, heights: Array,
 ) -> tuple[int, int, int, int, int]:  # fmt: skip
     count = _cores(first, out, where[0], bits, core_bin)
-    _begun(where, word, level, count, first)
+    _begin_pending(where, word, level, count, first)
     done: tuple[int, int, int, int, int] = _rounds(
         where, word, level, doubtful, count, extra, out, bits, kinds, bins, boxes, heights
     )
@@ -120,7 +120,7 @@ def _cores(first: Words, out: Whole, rest: Columns, bits: int, core_bin: Any) ->
 
 
 @njit(**STEP_BY_STEP)
-def _begun(where: Columns, word: Words, level: Columns, count: int, first: Words) -> None:
+def _begin_pending(where: Columns, word: Words, level: Columns, count: int, first: Words) -> None:
     """The words and the level of what is pending at first."""
     for k in range(count):
         word[0, k] = first[where[0, k]]
@@ -152,7 +152,7 @@ def _round(
     ordinates: Words, following: Words,
     out: Whole, bits: int, kinds: Any, bins: Any, boxes: Any, heights: Array,
 ) -> tuple[int, int]:  # fmt: skip
-    """How many are left, and how many are doubtful."""
+    """The numbers of pending and of doubtful numbers after a round."""
     shift, up = np.uint64(64 - (bits - _BIN_BITS)), np.uint64(bits - _BIN_BITS)
     left, unsure = 0, 0
     over = _over_graph(word, level, count, ordinates, bins, boxes, heights)
