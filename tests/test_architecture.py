@@ -30,8 +30,10 @@ STOREYS = {
         "cli", "onnx", "huggingface",
     },
 }  # fmt: skip
-# A report is asked to print itself or for another report, so these are loaded when it is.
+# A report is asked to print itself or for another report, and a pickle for a lower bound by its id,
+# so these are loaded when it is.
 LOADED_LATER = {
+    ("bounds", "lower_bounds"),
     ("accounting", "dp_accounting"),
     ("accounting", "report"),
 }

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lastiterate as li
 import lastiterate.opacus as lo
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.opacus.canaries import NO_GUARANTEE
+from lastiterate.report.text import NO_GUARANTEE
 
 ROWS, STEPS, NOISE, CLIP, LR = 12, 2, 1.4142, 1.0, 0.5
 DATA = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))

@@ -12,7 +12,7 @@ from lastiterate.bounds.bound import Estimate
 from lastiterate.bounds.published.steinke_et_al import PAPER
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.opacus.canaries import NO_GUARANTEE, three_numbers
+from lastiterate.report.text import NO_GUARANTEE, three_numbers
 from tests.slow import slow
 
 LINEAR = f"{PAPER}/linear-estimate"

@@ -95,7 +95,7 @@ def account_command(
 
     print(as_text(report, delta=delta, at_epsilon=epsilon, width=line_width(WIDEST)))
     if estimate:
-        from lastiterate.opacus.canaries import three_numbers
+        from lastiterate.report.text import three_numbers
 
         print(f"\n{three_numbers(report, delta=delta)}")
     if html is not None:

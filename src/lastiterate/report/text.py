@@ -6,15 +6,15 @@ The paragraph follows "How to DP-fy ML", section 5.3.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
 import lastiterate
 from lastiterate import _check
-from lastiterate._display import as_markdown, mu, printable, times, up
+from lastiterate._display import as_markdown, down, mu, printable, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.bound import Certainty
-from lastiterate.bounds.catalogue import CATALOGUE, RECORDS
+from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, RECORDS
 from lastiterate.profile.group import for_group
 from lastiterate.report.sentences import (
     COLUMNS_EXPLAINED,
@@ -34,6 +34,8 @@ STAGES = "In Python, report.explain() lists the stages of bounds, and report.unm
 _COLUMN_GAP = 3  # spaces between the columns of a ruled table
 _LEAST_COLUMN_WIDTH = 4  # characters in the narrowest column
 FORMATS = ("text", "markdown", "model-card")
+NO_GUARANTEE = "an estimate, NOT a guarantee: more may leak"
+_LINEAR = "published/steinke-et-al/linear-estimate"
 
 
 def as_text(
@@ -220,3 +222,27 @@ def _row(cells: Sequence[str], widths: Sequence[int], apart: int, *, numbers: bo
     placed = [first[0].ljust(first[1])]
     placed += [cell.rjust(width) if numbers else cell.ljust(width) for cell, width in others]
     return (" " * apart).join(placed).rstrip()
+
+
+def three_numbers(
+    report: PrivacyReport, *, delta: float, audited: Mapping[str, float] | None = None
+) -> str:
+    """The table: lower bounds, estimates and the guarantee, each labelled.
+
+    `audited` are lower bounds on epsilon of the training itself, by how they were found.
+    """
+    rows = [(down(value), f"at least: {name}") for name, value in (audited or {}).items()]
+    for id_, profile in report.lower_bounds.items():
+        said = f"at least, for some training of this description: {id_}"
+        rows.append((down(profile.epsilon(delta)), said))
+    for id_, one in report.estimates.items():
+        value = one.epsilon_estimate(delta)
+        about = f"about {value:.4f}" if math.isfinite(value) else "inf"
+        rows.append((about, f"{NO_GUARANTEE}: {id_}"))
+    if not report.estimates:
+        reasons = "; ".join(map(str, APPROXIMATIONS[_LINEAR].unmet(report.run)))
+        rows.append(("-", f"no estimate: {_LINEAR} {reasons or 'is of a run alone'}"))
+    rows.append((up(report.epsilon(delta)), f"at most, the guarantee: {report.bound}"))
+    wide = max(len(value) for value, _ in rows)
+    lines = [f"  {value:>{wide}}  {name}" for value, name in rows]
+    return "\n".join([f"epsilon at delta = {delta:g}", *lines])
