@@ -197,7 +197,7 @@ class Graph:
         self._outputs.append(helper.make_tensor_value_info(name, kind, ["examples", *shape]))
 
     def model(self, kind: int, columns: int, texts: dict[str, str]) -> Any:
-        """The whole as a model of rows with so many columns; `texts` go with it."""
+        """The ONNX model of rows with this many columns; it has `texts` as metadata."""
         rows = helper.make_tensor_value_info("rows", kind, ["examples", columns])
         graph = helper.make_graph(
             self._nodes, "lastiterate", [rows], self._outputs, initializer=self._constants

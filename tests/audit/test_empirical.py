@@ -346,7 +346,7 @@ class KeepsTheRows(OwnUnlearner):
 
     def __call__(self, world, seeds):
         data = [self.data(used=world == 1)] * len(self.stages)
-        return np.array([self._released(data, int(seed)) for seed in seeds])
+        return np.array([self._released_numbers(data, int(seed)) for seed in seeds])
 
 
 FORGETFUL = {

@@ -46,7 +46,7 @@ Seeds = NDArray[np.uint64]
 Trainer = Callable[[int, Seeds], Any]
 Block = tuple[int, int]  # world, number
 _FORMAT = "lastiterate audit 2"
-_JUDGED = "judged after"
+_RUNS_JUDGED = "judged after"
 
 
 __all__ = [
@@ -437,7 +437,7 @@ def _read_blocks(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
         return {
             (one["world"], one["number"]): np.array(one["outputs"])
             for one in records[1:]
-            if _JUDGED not in one
+            if _RUNS_JUDGED not in one
         }
     except (KeyError, TypeError) as error:
         raise InvalidParameter("file", str(file), must_be="the record of an audit") from error
@@ -451,10 +451,10 @@ def _has_content(content: bytes) -> IsOurs:
 def looks(file: Path, runs: int) -> list[int]:
     """After how many runs this record was judged, this time included, which is noted in it."""
     records = [_parse(file, line) for line in file.read_text(encoding="utf-8").splitlines()]
-    before = sorted({one[_JUDGED] for one in records if _JUDGED in one})
+    before = sorted({one[_RUNS_JUDGED] for one in records if _RUNS_JUDGED in one})
     if runs not in before:
         with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps({_JUDGED: runs}) + "\n")
+            lines.write(json.dumps({_RUNS_JUDGED: runs}) + "\n")
     return sorted({*before, runs})
 
 

@@ -66,7 +66,7 @@ class JointBudget:
 
     @classmethod
     def of(cls, epsilon: float, delta: float, part: float, *, labels: bool) -> JointBudget:
-        """The budget with a score that alone would cost the epsilon `part`."""
+        """The budget, with a score whose own cost is the epsilon `part`."""
         kind = ACCURACY if labels else ERRORS
         mu = gaussian_parameter(part, delta)
         return cls(epsilon, delta, Release.of_mu(kind, mu, adjacency="replace"))

@@ -448,7 +448,7 @@ def check_new(path: Path) -> None:
 
 
 def as_toml(described: Description | None, run: TrainingRun) -> str:
-    """The run in the words in which it was described, where they say all of it."""
+    """The run as TOML, in the words that described it if they say all of it."""
     if described is not None:
         words = {
             one.name: getattr(described, one.name)

@@ -407,7 +407,7 @@ def figure_9(canvas: Any) -> None:
 
 
 def bounded_limit(share: float, ratio: float, far: float) -> float:
-    """Theorem 4.10 by the central limit theorem: their split of the noise, their grid of lengths.
+    """The mu of Theorem 4.10 by the central limit theorem, with their split of noise and lengths.
 
     `ratio` is L/(b sigma), `far` is D/(eta sigma).
     """

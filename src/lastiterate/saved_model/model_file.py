@@ -124,7 +124,7 @@ class SavedModel:
         return rows
 
     def matches_certificate(self, described: Mapping[str, Any]) -> bool:
-        """Whether the numbers that predict are those that the certificate describes."""
+        """Whether predictions use the numbers that the certificate describes."""
         features = described["features"]
         if self.record["feature_bound"] != features["bound"] or not self._centre_matches(described):
             return False

@@ -94,7 +94,7 @@ _TAIL_SHARES = (0.5, 0.6, 0.7, 0.8, 0.87, 0.93)
 _ORDERS = 1.0 + np.geomspace(0.2, 2000.0, 60)
 _NORMAL_GRID = np.linspace(-8.0, 40.0, 400)
 _AGE_GROUPS = 60
-_MEMORIES = 30.0  # older participations are neglected
+_LONGEST_MEMORIES = 30.0  # older participations are neglected
 _LARGEST_EXPONENT = 500.0
 _TAIL_WEIGHT = 2.0  # by trial: moments underrate rare losses and overrate early ones
 _SPLIT_GAIN = 0.99  # a split must gain a per cent, which composition costs
@@ -361,7 +361,7 @@ def _early_log_moments(
 ) -> Array:
     """The logarithms of the moments of participations before the tail, for each order."""
     log_c = _limited_log(gap)
-    span = min(float(steps), _MEMORIES / -log_c) if log_c < 0.0 else float(steps)
+    span = min(float(steps), _LONGEST_MEMORIES / -log_c) if log_c < 0.0 else float(steps)
     edges = np.unique(np.rint(np.append(0.0, np.geomspace(1.0, max(span, 1.0), _AGE_GROUPS))))
     ages, lengths = edges[:-1], np.diff(edges)
     since = sums_of_powers(2.0 * log_c, ages + 1.0) + released
