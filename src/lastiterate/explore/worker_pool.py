@@ -62,7 +62,7 @@ class WorkerPool:
     memory: int = _MEMORY
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _idle: list[Process] = field(default_factory=list)
-    _busy: set[asyncio.Task[None]] = field(default_factory=set)
+    _busy: dict[asyncio.Task[None], Process] = field(default_factory=dict)
     _waiting: list[_Job] = field(default_factory=list)
     _lanes: dict[str, _Job] = field(default_factory=dict)
 
@@ -73,10 +73,12 @@ class WorkerPool:
 
     async def stop(self) -> None:
         """End the processes."""
-        for task in list(self._busy):
+        busy = dict(self._busy)
+        for task in busy:
             task.cancel()
-        await asyncio.gather(*self._busy, return_exceptions=True)
-        for process in self._idle:
+        await asyncio.gather(*busy, return_exceptions=True)
+        # A task that was cancelled before it began has ended no process.
+        for process in [*busy.values(), *self._idle]:
             await _end(process)
         self._idle.clear()
 
@@ -141,8 +143,8 @@ class WorkerPool:
             self._waiting.remove(job)
             job.process = process = self._idle.pop()
             task = asyncio.get_running_loop().create_task(self._carry_out(job, process))
-            self._busy.add(task)
-            task.add_done_callback(self._busy.discard)
+            self._busy[task] = process
+            task.add_done_callback(self._busy.pop)
 
     def _next(self) -> _Job | None:
         urgent = next((job for job in self._waiting if job.urgent), None)
